@@ -32,6 +32,7 @@ Head = Callable[[BinaryIO, Mapping[Path, Path]], None]
 WRITING = ".writing"
 """The suffix of temporary files."""
 
+# `.NAME.MACHINE-PROCESS-RANDOM`: who wrote it, so that a later run knows whether it is still needed
 _LEFTOVER = re.compile(r"\..*\.(?P<machine>[0-9a-f]+)-(?P<process>\d+)-.*", re.DOTALL)
 _BLOCK = 1 << 20  # bytes
 _AT_CWD, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
@@ -66,7 +67,7 @@ class Staging:
 
     def __exit__(self, *exception: object) -> None:
         for temporary, _ in self.waiting:
-            temporary.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)  # renamed files are gone already
 
     @contextlib.contextmanager
     def open(self, named: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
@@ -86,12 +87,13 @@ class Staging:
                 return
             if parents:
                 target.parent.mkdir(parents=True, exist_ok=True)
+            # in the same folder: a rename is atomic within a file system only
             descriptor, name = tempfile.mkstemp(WRITING, temporary_prefix(target), target.parent)
             self.waiting.append((Path(name), target))
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file.fileno())  # on disk before it gets its name
                 self.sizes[named] = os.fstat(file.fileno()).st_size
             os.chmod(name, _mode(target))
 
@@ -105,6 +107,7 @@ class Staging:
             shown: what errors call it.
         """
         target = real_place(named)
+        # a folder that does not exist yet appears beside
         folder = target.parent if target.parent.is_dir() else target.parent.parent
         with _write_errors(shown), tempfile.TemporaryFile(dir=folder) as file:
             yield file
@@ -138,6 +141,7 @@ class Staging:
         Returns:
             The files that keep their fresh names, where there is no room for the copies: intended path -> actual path.
         """
+        # data files that exist: until the end, the old model refers to them
         taken = {t: _fresh(t) for _, t in self.waiting if t.exists()}
         if taken:
             with self.open(named) as file:
@@ -148,6 +152,7 @@ class Staging:
             return {}
         with held(self.waiting[-1][1]):
             check()
+            # the version of the head that refers to the final names waits until these exist
             last = self.waiting.pop() if taken else None
             try:
                 self._rename(taken)
@@ -165,7 +170,7 @@ class Staging:
                 with _write_errors(place):
                     temporary.replace(place)
         finally:  # the files say what was done: an interruption can come between any two lines
-            if places[-1][0].exists():
+            if places[-1][0].exists():  # the last was not renamed: take back what is new
                 for temporary, place in new:
                     if not temporary.exists():
                         place.unlink(missing_ok=True)
@@ -175,6 +180,7 @@ def _appeared(file: IO[bytes], target: Path) -> Path:
     """Give a file without a name a temporary one beside the target, else a copy of it."""
     name = target.parent / f"{temporary_prefix(target)}{os.urandom(4).hex()}{WRITING}"
     try:
+        # Linux can give the open file a name; else it is copied
         os.link(f"/proc/self/fd/{file.fileno()}", name)
     except OSError:
         file.seek(0)
@@ -228,7 +234,7 @@ def _copy(source: Path, target: Path) -> None:
             if block.strip(b"\0"):
                 copy.write(block)
             else:
-                copy.seek(len(block), os.SEEK_CUR)
+                copy.seek(len(block), os.SEEK_CUR)  # a hole
         copy.truncate()
         copy.flush()
         os.fsync(copy.fileno())
@@ -310,7 +316,7 @@ def _step_aside(old: Path, new: Path) -> None:
     try:
         new.rename(old)
     finally:
-        if old.exists():
+        if old.exists():  # the new folder is there
             shutil.rmtree(aside, ignore_errors=True)
         else:
             aside.rename(old)
@@ -321,7 +327,7 @@ def require_free(path: Path, force: bool = False) -> None:
     path = placed(path)
     if isinstance(path, Remote) and (force or not path.exists()):
         return
-    link = path.is_symlink() and not path.is_dir()
+    link = path.is_symlink() and not path.is_dir()  # a link to nothing, or to a file
     if not force and (link or path.is_file() or (path.is_dir() and any(path.glob("*")))):
         raise OutputExistsError(
             f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
@@ -367,6 +373,7 @@ def _write_errors(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         hint = "nothing was changed; write elsewhere with -o"
+        # the disk, a quota or the file system is full
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             hint = "nothing was changed; free some space, or write elsewhere with -o"
         elif not target.parent.is_dir():
@@ -381,6 +388,7 @@ def held(target: Path) -> Iterator[None]:
         with contextlib.suppress(ImportError, OSError):
             import fcntl  # not on Windows
 
+            # a lock on the folder itself: no file of ours is left behind
             folder = os.open(target.parent, os.O_RDONLY)
             stack.callback(os.close, folder)
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -395,7 +403,7 @@ def _fresh(target: Path) -> Path:
 
 def temporary_prefix(target: Path) -> str:
     """Return the start of a temporary name for a target; it tells which process writes it."""
-    _sweep(target.parent, os.getpid())
+    _sweep(target.parent, os.getpid())  # once for each folder and process
     return f".{target.name[:40]}.{_machine()}-{os.getpid()}-"
 
 
@@ -426,12 +434,12 @@ def _clear(folder: Path, is_over: Callable[[int], bool]) -> None:
 
 def _runs(process: int) -> bool:
     if not IS_POSIX:  # there `kill` would end it
-        return True
+        return True  # better to leave a file than to remove one that is in use
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+    except (ProcessLookupError, OverflowError):  # no such process
         return False
-    except OSError:
+    except OSError:  # it belongs to another user: it runs
         pass
     return True
 
@@ -441,6 +449,7 @@ def _machine() -> str:
     """Return what identifies this machine, and the container on it: process ids mean nothing elsewhere."""
     name = socket.gethostname()
     with contextlib.suppress(OSError):
+        # containers have the same process ids for different processes
         name += os.readlink("/proc/self/ns/pid")
     return f"{zlib.crc32(name.encode()):x}"
 
@@ -449,6 +458,6 @@ def _mode(target: Path, new: int = 0o666) -> int:
     """Return the permissions of the target, or those of a new file or folder."""
     if target.exists():
         return target.stat().st_mode & 0o777
-    umask = os.umask(0)
+    umask = os.umask(0)  # the umask can only be read by setting it
     os.umask(umask)
     return new & ~umask

@@ -65,7 +65,7 @@ class SurgeonError(Exception):
 def _again(
     kind: type[SurgeonError], arguments: tuple[object, ...], facts: dict[str, object]
 ) -> SurgeonError:
-    error = kind.__new__(kind, *arguments)
+    error = kind.__new__(kind, *arguments)  # without __init__, whose parameters are others
     vars(error).update(facts)
     return error
 
@@ -97,6 +97,7 @@ class UnknownNameError(SurgeonError):
     def __init__(self, name: str, place: str, known: Iterable[str], kind: str = "value") -> None:
         candidates = [other for other in known if other]
         self.name = name
+        # of a huge model, the first names are enough
         close = get_close_matches(name, candidates[:20_000], n=3, cutoff=0.5)
         self.closest = close or _containing(name, candidates)
         hint = (
@@ -106,7 +107,7 @@ class UnknownNameError(SurgeonError):
         )
         if self.closest:
             hint = f"closest names: {', '.join(map(repr, self.closest))}"
-        elif len(candidates) <= 6 or kind == "field":
+        elif len(candidates) <= 6 or kind == "field":  # few names: show them all
             hint = f"it has {', '.join(map(repr, candidates))}" if candidates else hint
         super().__init__(f"{place} has no {kind} {name!r} (it has {len(candidates)})", hint)
 
@@ -244,7 +245,7 @@ def reported(error: BaseException) -> str:
             "w", prefix="onnxdbg-", suffix=".txt", delete=False, errors="backslashreplace"
         ) as file:
             file.writelines(lines)
-    except OSError:
+    except OSError:  # no place to write: at least it is on the terminal
         sys.stderr.writelines(lines)
         return f"internal error ({kind}): please report it with the lines above"
     return f"internal error ({kind}): please report it with {file.name}"

@@ -36,6 +36,7 @@ def guard(parent: int, memory_limit: int) -> None:
     if _LIBRARY and os.getppid() != parent:  # it ended before that
         sys.exit(1)
     try:
+        # where memory runs short, Linux ends this process before its parent
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("800")
     except OSError:
@@ -59,7 +60,7 @@ AT_START = end_with_parent if _LIBRARY else None
 def _connected(place: str) -> str:
     """Return the number of the connection with the parent."""
     port, _, secret = place.partition(":")
-    if not secret:
+    if not secret:  # a number alone: an inherited connection
         return port
     import socket
 
@@ -77,11 +78,12 @@ def _end_with_stdin() -> None:
 if __name__ == "__main__":
     guard(int(sys.argv[1]), int(sys.argv[2]))
     connection = [_connected(sys.argv[3])] if sys.argv[3] else []
+    # without PR_SET_PDEATHSIG, the end of standard input shows that the parent has ended
     if connection and not _LIBRARY:
         import threading
 
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    sys.argv = [sys.argv[4], *connection, *sys.argv[5:]]
+    sys.argv = [sys.argv[4], *connection, *sys.argv[5:]]  # the script sees its own arguments only
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # the folder of this script
     runpy.run_path(sys.argv[0], run_name="__main__")

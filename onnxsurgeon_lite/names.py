@@ -41,6 +41,7 @@ def command(*words: str) -> str:
 
 
 def _shell_word(word: str) -> str:
+    # `$'...'` of shells writes control characters as escapes, so that pasting a command runs nothing else.
     if not word.isprintable():
         return "$'" + "".join(map(_ansi_c, word)) + "'"
     return shlex.quote(word)
@@ -48,6 +49,7 @@ def _shell_word(word: str) -> str:
 
 def _ansi_c(character: str) -> str:
     if not character.isprintable():
+        # bytes that are no UTF-8 come as surrogates
         return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
     return "\\" + character if character in "\\'" else character
 
@@ -88,6 +90,7 @@ def calling(place: str) -> Iterator[None]:
         raise
     except BaseException as error:
         trace = traceback.extract_tb(error.__traceback__)
+        # the innermost line
         line = next((f"{f.filename}:{f.lineno}" for f in reversed(trace)), place)
         raise UsageError(
             f"{place!r} raised {type(error).__name__}: {error}", f"at {line}"
@@ -96,7 +99,7 @@ def calling(place: str) -> Iterator[None]:
 
 def is_count(text: str) -> bool:
     """Return whether a text is a whole number, 0 or more, of a size that a dimension or position can have."""
-    return text.isdecimal() and len(text) <= 18
+    return text.isdecimal() and len(text) <= 18  # fits int64
 
 
 def python(value: object) -> str:
@@ -111,6 +114,7 @@ def python(value: object) -> str:
         case str():
             return ascii(str(value))
         case float():
+            # `inf` and `nan` are no literals
             return repr(float(value)) if math.isfinite(value) else f"float({str(float(value))!r})"
         case tuple():
             return f"({' '.join(f'{python(item)},' for item in value)})"
@@ -123,6 +127,7 @@ def python(value: object) -> str:
 
 def toml(text: str) -> str:
     """Quote a text for a TOML file."""
+    # TOML forbids DEL, which JSON leaves as it is
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -164,6 +169,7 @@ def split(arguments: Iterable[str], known: Container[str] = ()) -> list[str]:
     return names
 
 
+# the key: anything but `=`, with backslashes before what they escape; then the value
 _KEY = re.compile(r"((?:[^\\=]|\\.|\\\Z)*)(?:=(.*))?", re.DOTALL)
 
 

@@ -73,6 +73,7 @@ _VERSION = (
 def placed(path: str | os.PathLike[str]) -> Path:
     """Return a path; of a URL one that reads there, unless a local file has this name."""
     text = os.fspath(path)
+    # a path of a kind of its own stays that
     if isinstance(path, Path) and type(path) is not PosixPath:
         return path
     return Remote(text) if _URL.match(text) and not os.path.lexists(text) else Path(path)
@@ -94,7 +95,7 @@ class Remote(PosixPath):
     @property
     def patience(self) -> "_Patience":
         """How long its store may still take."""
-        return _patience("/".join(self.url.split("/")[:3]))
+        return _patience("/".join(self.url.split("/")[:3]))  # `https://host`
 
     def __str__(self) -> str:
         return self.url
@@ -108,8 +109,10 @@ class Remote(PosixPath):
         info = self._info()
         kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
         version = repr([str(info[key]) for key in _VERSION if info.get(key)])
+        # a hash of the version, so that a change shows as another inode
         inode = int.from_bytes(hashlib.blake2b(version.encode(), digest_size=7).digest(), "big")
         size = info["size"]
+        # a server that tells no size: only the whole file shows it
         if size is None and kind == stat.S_IFREG:
             size = os.fstat(self.copied().fileno()).st_size
         numbers = (kind | 0o644, inode, 0, 1, 0, 0, size or 0, 0, 0, 0)
@@ -198,7 +201,7 @@ class Remote(PosixPath):
         system, path = self._store()
 
         def ask() -> dict[str, Any]:
-            system.invalidate_cache()
+            system.invalidate_cache()  # otherwise fsspec answers from what it saw before
             info = {"type": "file", "size": None, **system.info(path)}
             if not isinstance(info["size"], int | None):
                 raise TypeError(f"its size is {info['size']!r}")
@@ -232,11 +235,11 @@ class Remote(PosixPath):
                 return self.patience.answer(ask, self.url)
             except Exception as error:
                 told = self._told(error)
-                if told is not error or isinstance(error, _FINAL):
+                if told is not error or isinstance(error, _FINAL):  # what another try cannot change
                     raise told from error
                 if number == _TRIES - 1:
                     raise OSError(errno.EIO, f"{error} ({_TRIES} tries)", self.url) from error
-                time.sleep(_PAUSE * 2**number)
+                time.sleep(_PAUSE * 2**number)  # 0.2, 0.4, 0.8, 1.6 seconds
         raise AssertionError("unreachable")
 
     def _told(self, error: BaseException) -> BaseException:
@@ -254,11 +257,11 @@ class Remote(PosixPath):
         system, path = self._store()
         info = self._info()
         version = repr(info)
-        if _COPIES.get(self.url, ("",))[0] != version:
+        if _COPIES.get(self.url, ("",))[0] != version:  # the same version was copied already
             copy = _Copy(self, info["size"])
 
             def get() -> None:
-                copy.seek(0)
+                copy.seek(0)  # a try before may have left a part
                 copy.truncate()
                 system.get_file(path, copy)
 
@@ -271,12 +274,13 @@ class _Copy(io.FileIO):
     """A file without a name for what a server sends, of the size that it says, or of a bounded one."""
 
     def __init__(self, remote: Remote, size: int | None) -> None:
+        # half of what is free: others need room, too
         room = shutil.disk_usage(tempfile.gettempdir()).free // 2
         self._most = min(_LARGEST_COPY if size is None else size, room)
         self._remote = remote
         self._require(size or 0)
         descriptor, name = tempfile.mkstemp(prefix="onnxdbg-")
-        os.unlink(name)
+        os.unlink(name)  # it goes with the last descriptor
         super().__init__(descriptor, "w+")
 
     def __del__(self) -> None:
@@ -320,13 +324,14 @@ class _Patience:
         began = now = time.monotonic()
         most = WAITING.get()
         while self._left > 0 and (most is None or now - began < most):
+            # in short steps, because bytes that come allow more time meanwhile
             wait([answer], max(0.01, min(1.0, self._left)))
             before, now = now, time.monotonic()
             self._left -= now - before
             if answer.done():
                 self.earn(_EARNED)
                 return answer.result()
-        self._left = 1.0
+        self._left = 1.0  # the next request to this server gets a second, unless something comes
         raise _TooSlowError(errno.ETIMEDOUT, f"too little came in {now - began:.0f} s", url)
 
 
@@ -391,6 +396,7 @@ class RangeFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position."""
+        # from the begin, from here, or from the end
         self._at = offset + (0, self._at, self.size)[whence]
         return self._at
 
@@ -420,6 +426,7 @@ class RangeFile(io.RawIOBase):
         super().close()
 
     def _piece(self, start: int, stop: int) -> bytes:
+        # taken out while it is used: an error leaves none behind
         file, self._file = self._file or self._opened(), None
         try:
             file.seek(start)
@@ -430,9 +437,10 @@ class RangeFile(io.RawIOBase):
         if not piece:
             raise ConnectionError(f"{self.name!r} gave no bytes at {start}")
         self._file = file
-        return bytes(piece[: stop - start])
+        return bytes(piece[: stop - start])  # a server may send more than it was asked for
 
     def _opened(self) -> IO[bytes]:
+        # after a break, the object may be another one
         if self._broken and self._remote.stat().st_ino != self._version:
             raise changed(self._remote)
         self._broken = True  # unless it comes back
@@ -466,11 +474,14 @@ class RangeBuffer:
 
     def _find(self, place: int, length: int) -> int:
         """Make the window the one that holds a place, read if need be; return where it starts."""
+        # the window that starts at the place or before it
         number = bisect_right(self._starts, place)
         before = self._starts[number - 1] + len(self._windows[number - 1]) if number else -1
         if place >= before:
+            # reading goes on where that window ends: twice as much ahead each time
             goes_on = place == before
             ahead = min(_LARGEST, 2 * len(self._windows[number - 1])) if goes_on else _LEAST
+            # not into the next window
             after = self._starts[number] if number < len(self._starts) else self._file.size
             self._starts.insert(number, place)
             window = self._file.fetch(place, min(max(ahead, length), after - place))

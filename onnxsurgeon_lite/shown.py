@@ -54,7 +54,7 @@ class Shown:
 
     def with_told(self, notes: list[str]) -> Self:
         """Add what the call had to say."""
-        object.__setattr__(self, "told", tuple(notes) + self.told)
+        object.__setattr__(self, "told", tuple(notes) + self.told)  # results are frozen dataclasses
         return self
 
     def contract(self) -> object:
@@ -99,6 +99,7 @@ def versions() -> dict[str, str]:
     """Return the versions of this package and of its dependencies."""
     from importlib.metadata import version
 
+    # a module that is loaded says its version without reading metadata
     loaded = {name: getattr(sys.modules.get(name), "__version__", "") for name in _DEPENDENCIES}
     return {
         name: loaded.get(name) or version(name) for name in ("onnxsurgeon-lite",) + _DEPENDENCIES

@@ -49,7 +49,7 @@ def user_folder(variable: str, usual: str) -> Path:
         FileNotFoundError: the user has no home folder, as in a container.
     """
     base = os.environ.get(variable) or os.path.expanduser(f"~/{usual}")
-    if base.startswith("~"):
+    if base.startswith("~"):  # nothing was put in the place of `~`
         raise FileNotFoundError(errno.ENOENT, "there is no home folder", base)
     return Path(base, "onnxdbg")
 
@@ -67,6 +67,7 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         self.name = tempfile.mkdtemp(prefix="onnxdbg-")
+        # a fork has the object, too: its end must not remove the folder
         self.remove = weakref.finalize(self, _remove_of, self.name, os.getpid())
 
     def __enter__(self) -> str:
@@ -88,7 +89,7 @@ def crashed(code: int) -> bool:
 
 def end_with_descendants(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
     """Kill a process that leads a session of its own, and what it started, which may outlive it."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # it may have ended already
         if IS_POSIX:
             os.killpg(process.pid, signal.SIGKILL)
         else:
@@ -134,12 +135,14 @@ class Meeting:
             try:
                 came, _ = self._there.accept()
             except TimeoutError:
+                # the child ended without coming: the other end of this pair is closed
                 if process.poll() is not None:
                     self._here, nobody = socket.socketpair()
                     nobody.close()
                 continue
             with contextlib.suppress(OSError):
                 came.settimeout(_PATIENCE)
+                # another program on this machine may have come first
                 if came.recv(len(self._secret), socket.MSG_WAITALL) == self._secret.encode():
                     came.settimeout(None)
                     self._here = came

@@ -20,6 +20,7 @@ def begin(
         size: bytes of the models that it works on.
         otherwise: gives a result where the fork has none: it crashed, or reached a limit.
     """
+    # the result crosses as bytes
     answer = begin_together(what, lambda: pickle.dumps(work()), size)
 
     def wait() -> T:

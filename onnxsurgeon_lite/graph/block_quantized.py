@@ -13,9 +13,9 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Grid
 
 PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
-_BITS = (2, 4, 8)
+_BITS = (2, 4, 8)  # of each integer
 _MATRIX = 2  # axes
-_TOGETHER = 1 << 21  # numbers
+_TOGETHER = 1 << 21  # numbers that are computed at a time
 NAMES = {PRODUCT: (1, 2, 3), ROWS: (0, 2, 3)}
 """Operator -> the inputs with its integers, its scales and its zero points."""
 
@@ -45,6 +45,7 @@ class Blocks:
 
     def parts(self) -> Iterator[slice]:
         """Yield rows that are computed together: float64 takes 16 times the memory of 4 bits."""
+        # blocks that span several rows are not cut
         whole = self.integers.ndim != _MATRIX or not self.grid.axis % 2
         step = max(1, len(self.integers) if whole else _TOGETHER // max(1, self.integers.shape[1]))
         yield from (slice(at, at + step) for at in range(0, len(self.integers), step))
@@ -65,6 +66,7 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
         return "its weight has no blocks"
     given = [constant_of(index, names[slot]) if names[slot] else None for slot in slots]
     integers, scales, zeros = given
+    # an input is omitted only if its name is
     if integers is None or scales is None or (zeros is None) != (not names[slots[2]]):
         return "its weight, its scales or its zero points are computed"
     attributes = {a.name: a.i for a in node.attribute}
@@ -72,7 +74,7 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
         return f"bits = {attributes['bits']} is not known"
     if node.op_type == ROWS:
         return _rows(integers, scales, zeros, attributes)
-    if names[4]:
+    if names[4]:  # a permutation of the rows, as GPTQ writes it
         return f"its rows are permuted by g_idx {names[4]!r}"
     if attributes.get("weight_prepacked"):
         return "its weight is packed for one kind of device"
@@ -84,13 +86,15 @@ def _product(
 ) -> Blocks | str:
     columns, rows, block = (sizes.get(name, 0) for name in ("N", "K", "block_size"))
     bits = sizes.get("bits", 4)
-    count = -(-rows // max(block, 1))
+    count = -(-rows // max(block, 1))  # blocks of a column, rounded up
     if min(columns, rows, block) < 1 or 8 * packed.size != columns * count * block * bits:
         return "its weight does not have the size that N, K and block_size give"
+    # packed like the weight; zero points of other dtypes are one number each
     if zeros is not None and zeros.dtype == np.uint8:
         bytes_of_row = -(-count * bits // 8)
         if zeros.size != columns * bytes_of_row:
             return "its zero points are not one for each block"
+        # the last byte of a column may hold more
         zeros = unpacked(zeros.reshape(columns, -1), bits)[:, :count]
     integers = unpacked(packed.reshape(columns, -1), bits)[:, :rows]
     return _made(integers, scales, zeros, (columns, count), 1, block, bits)
@@ -112,6 +116,7 @@ def _rows(
     shape = [-(-size // block) if at == axis else size for at, size in enumerate(data.shape)]
     if zeros is not None and zeros.ndim == len(shape):
         zeros = zeros[..., : shape[-1]]  # the last byte may hold more than there are
+    # signed integers are centered at 0 already; bytes at their middle
     if data.dtype != np.uint8 and zeros is None:
         zeros = np.zeros(shape)
     return _made(data, scales, zeros, shape, axis, block, bits)
@@ -129,11 +134,11 @@ def _made(
     sizes = {scales.size, scales.size if zeros is None else zeros.size}
     if sizes != {math.prod(shape)}:
         return "its scales or its zero points are not one for each block"
-    middle = 1 << bits - 1
+    middle = 1 << bits - 1  # 8 for 4 bits: the zero point where none is given
     shift = np.full(shape, middle) if zeros is None else zeros.reshape(shape)
     wide = scales.reshape(shape).astype(np.float64)
     low, high = limits_of(integers.dtype) or (0, 0)
-    if integers.dtype == np.uint8:
+    if integers.dtype == np.uint8:  # bytes that hold numbers of a few bits
         low, high = 0, 2 * middle - 1
     grid = Grid(wide, shift.astype(np.float64), low, high, axis, block)
     return Blocks(integers, grid, scales.dtype, bits)
@@ -141,6 +146,6 @@ def _made(
 
 def unpacked(packed: Array, bits: int) -> Array:
     """Return the numbers of a few bits each that bytes hold along the last axis, the lowest bits first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)  # 4 bits: [0, 4]
     numbers = (packed.astype(np.uint8)[..., None] >> shifts) & np.uint8(2**bits - 1)
     return np.asarray(numbers.reshape(*packed.shape[:-1], -1))

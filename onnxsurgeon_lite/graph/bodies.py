@@ -39,6 +39,7 @@ FUNCTION = "function"
 """The body of a function call has this name, as `then_branch` is the name of a body of If."""
 
 _INSIDE = re.compile(r"@(?P<position>\d{1,9})/(?P<body>[^/]+)/(?P<rest>.+)", re.DOTALL)
+# A value that no index precedes, then all indices: `q[3][0]`.
 _ITERATIONS = re.compile(r"(?P<value>.+?)(?P<at>(?<!\d\])(?:\[\d{1,9}\])+)", re.DOTALL)
 
 
@@ -74,12 +75,14 @@ def place_of(index: GraphIndex, name: str, called: bool = False) -> tuple[str, s
         UnknownNameError: there is no such body.
     """
     path, holder = MAIN, index.model.proto.graph
-    if name in index:
+    if name in index:  # a name of the main graph may look like a path
         return path, name
+    # `fn:domain::name/q`: begin in that function
     for function in index.model.proto.functions if name.startswith(FUNCTION_PATH) else ():
         if name.startswith(f"{function_path(function)}/"):
             path, holder = function_path(function), function
             name = name.removeprefix(f"{path}/")
+    # One body further inside in each round.
     while inside := BodyName.of(name):
         node = holder.node[inside.position] if inside.position < len(holder.node) else NodeProto()
         body = dict(walk.bodies(node)).get(inside.body)
@@ -88,6 +91,7 @@ def place_of(index: GraphIndex, name: str, called: bool = False) -> tuple[str, s
         if held is None:
             raise unknown_body(index, inside.position, inside.body)
         if function is not None and not called:
+            # all calls share the function, so its path is the function's own
             path = function_path(function)
         else:
             path = f"{path}/{inside.path}" if path else inside.path
@@ -102,9 +106,10 @@ def enter(index: GraphIndex, name: str) -> tuple[GraphIndex, str]:
         UnknownNameError: there is no such body, or nothing calls the function.
     """
     path, rest = place_of(index, as_called(index, name), called=True)
-    steps = path.split("/") if path else []
+    steps = path.split("/") if path else []  # ["@3", "body", "@1", "then_branch"]
     for place, body in zip(steps[::2], steps[1::2], strict=True):
         inner = InnerGraph.of(index, int(place[1:]), body)
+        # what the body calls itself, and the outer names that its own must avoid
         around = f"{index.model.enclosing.path}{place}/{body}/"
         index = inner.index
         index.model.enclosing = Enclosing(around, inner.captured)
@@ -128,10 +133,12 @@ def _a_call(index: GraphIndex, function: str) -> str:
     """
     check_functions(index.model.proto)
     key = next(function_key(f) for f in index.model.proto.functions if function_path(f) == function)
+    # the main graph, then bodies and functions
     for body in chain([Body(MAIN, index.nodes)], index.inner_bodies):
         for position, node in enumerate(body.nodes):
             if call_key(node) == key:
                 caller, inside, deeper = body.path.partition("/@")
+                # the call is in another function: name that one's first call, too
                 if caller.startswith(FUNCTION_PATH):
                     caller = _a_call(index, caller)
                 return f"{Body(caller + inside + deeper, ()).node_id(position)}/{FUNCTION}"
@@ -162,11 +169,13 @@ def bodies(index: GraphIndex, position: int) -> list[str]:
     """Return the names of a node's bodies."""
     node = index.nodes[position]
     named = [name for name, _ in walk.bodies(node)] if node.attribute else []
+    # a call has one body
     return named or ([FUNCTION] if function_of(index, node) is not None else [])
 
 
 def unknown_body(index: GraphIndex, position: int, body: str) -> UnknownNameError:
     """Return the error for a node that lacks this body, or that does not exist."""
+    # the names that come nearest are bodies of this node, else all bodies
     found = bodies(index, position) if position < len(index.nodes) else []
     known = [f"@{position}/{name}" for name in found] or list(all_bodies(index))
     place = f"graph {index.graph.name!r}"
@@ -212,6 +221,7 @@ class InnerGraph:
             captured = frozenset(captured_by(graph))
             made = body_model(index, node, graph, captured)
         made.graph.name = f"{index.graph.name}/@{position}/{body}"
+        # only functions that the body can call
         made.functions.extend(reached_functions(index.model.proto, made.graph.node))
         return cls(GraphIndex.of(index.model.with_proto(made)), captured)
 
@@ -250,6 +260,7 @@ def graph_at(proto: ModelProto, path: str) -> GraphProto | FunctionProto:
     """Return the graph, body or function of a path."""
     target: GraphProto | FunctionProto = proto.graph
     head, _, rest = path.partition("/@")
+    # `fn:domain::name/@3/body`: begin in the function
     for function in proto.functions if path.startswith(FUNCTION_PATH) else ():
         if function_path(function) == head:
             target, path = function, f"@{rest}" if rest else ""
@@ -265,6 +276,7 @@ def body_model(
     """Return a body of a node as a model, values from outside included."""
     source = index.model.proto
     made = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, graph=graph)
+    # types of the formal inputs, where the body leaves them out
     for value, kind in zip(made.graph.input, _given(index, node), strict=False):
         if not value.HasField("type") and kind is not None:
             value.type.CopyFrom(kind)
@@ -277,6 +289,7 @@ def function_model(model: ModelProto, function: FunctionProto) -> ModelProto:
     """Return a function as a model of its own, with what the model imports for bodies and calls below it."""
     made = ModelProto(ir_version=model.ir_version, opset_import=function.opset_import)
     imported = opset_versions(function.opset_import)
+    # bodies and calls in it may use domains that it does not import
     others = (o for o in model.opset_import if plain_domain(o.domain) not in imported)
     made.opset_import.extend(others)
     made.graph.name = function.name
@@ -289,11 +302,12 @@ def function_model(model: ModelProto, function: FunctionProto) -> ModelProto:
 
 def _of_call(index: GraphIndex, node: NodeProto, function: FunctionProto) -> ModelProto:
     made = function_model(index.model.proto, function)
+    # made anew: with the attributes of the call, and inputs that are known outside
     del made.graph.node[:], made.graph.input[:]
     made.graph.node.extend(bound_nodes(function, node))
     given = dict(zip(function.input, node.input, strict=False))
     for name in function.input:
-        if given.get(name):
+        if given.get(name):  # '' or missing: the call omits this input
             _bring(index, given[name], name, made.graph)
         else:
             _omit(made.graph.node, name)
@@ -322,10 +336,11 @@ def put_back(graph: GraphProto, function: FunctionProto) -> None:
 
 def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
     """Return a function's nodes, with attribute references replaced by the attributes of a call."""
-    given = by_name(function.attribute_proto)
+    given = by_name(function.attribute_proto)  # defaults of the function, then what the call says
     given.update((attribute.name, attribute) for attribute in call.attribute)
     nodes = list(map(copied, function.node))
     for node in walk.with_inner(nodes):
+        # from the last, because some are deleted
         for place in range(len(node.attribute) - 1, -1, -1):
             attribute = node.attribute[place]
             if attribute.ref_attr_name:
@@ -347,6 +362,7 @@ def _given(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
         kind = TypeProto()
         kind.CopyFrom(index.type_of(name) or kind)
         if kind.HasField("tensor_type"):
+            # a state may change its shape from one iteration to the next
             kind.tensor_type.ClearField("shape")
         types.append(kind)
     return types
@@ -358,6 +374,7 @@ def _scalar(elem_type: int) -> TypeProto:
 
 def _bring(index: GraphIndex, outer: str, name: str, graph: GraphProto) -> None:
     """Declare an outer value under a name inside the body."""
+    # a default is replaced by what a user feeds, so it is no constant
     constant = None if index.is_default(outer) else index.initializers.get(outer)
     if isinstance(constant, TensorProto):
         graph.initializer.append(constant)

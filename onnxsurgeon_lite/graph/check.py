@@ -65,14 +65,14 @@ def check(model: Model, full: bool = False) -> CheckResult:
     """
     path = str(model.path or "the model")
     findings = [LintFinding("dangling", str(d), (d.node_id, d.name)) for d in dangling(model.proto)]
-    findings += (
+    findings += (  # a file that is not there would stop the checker
         LintFinding("missing data", f"the external data {name!r} is missing", (name,))
         for name in model.missing()
     )
     try:
         index = GraphIndex.of(model)
         index.require_sound()
-    except GraphError as error:
+    except GraphError as error:  # a cycle, or a value made twice: nothing below would work
         return refused(error, path, tuple(findings))
     problem = problem_of(model, full)
     return CheckResult(
@@ -91,6 +91,7 @@ def problem_of(model: Model, full: bool = False) -> str:
     try:
         native.check(*_checkable(model), full)
     except RejectedError as error:
+        # our own sentence, where we know what the checker means
         return _explained(GraphIndex.of(model)) or str(error)
     return ""
 
@@ -98,6 +99,7 @@ def problem_of(model: Model, full: bool = False) -> str:
 def begin_check(model: Model) -> None:
     """Start what `require_valid` will ask of a large model, if that does not change."""
     if len(model.proto.graph.node) > FEW:
+        # the result is kept, and `problem_of` finds it
         native.begin_check(*_checkable(model), full=False)
 
 
@@ -105,7 +107,7 @@ def _checkable(model: Model) -> tuple[bytes, str]:
     """Return a serialized model for the checker, and the folder of its data."""
     found = model.without_missing()
     encoded = found.proto.SerializeToString()
-    if not refers(encoded):
+    if not refers(encoded):  # no data in files: nothing has to be written for the checker
         return encoded, str(Path.cwd())
     proto, folder = found.for_runtime()
     return proto.SerializeToString(), str(folder)
@@ -130,6 +132,7 @@ def _of_a_later_opset(index: GraphIndex, version: int) -> str:
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
         for position, node in enumerate(body.nodes):
             first = 0 if plain_domain(node.domain) else first_version(node.op_type)
+            # a function imports a version of its own
             if first > version and body.path.partition("/@")[0] not in functions:
                 step = f"onnxdbg edit set MODEL opset_import.ai.onnx={first}"
                 what = described(node, body.node_id(position))

@@ -19,7 +19,7 @@ class Completions:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
-        self._inner: dict[int, list[str]] = {}
+        self._inner: dict[int, list[str]] = {}  # node -> its inner values, which are slow to list
 
     def values(self, typed: str) -> list[str]:
         """Complete values and node selectors."""
@@ -30,6 +30,7 @@ class Completions:
         found = (
             self._selectors(typed) or self._inside(typed) or _starting(self.index.node_names, typed)
         )
+        # each once, in this order
         return list(dict.fromkeys(chain(found, _starting(self._values, typed))))[:_MOST]
 
     def inputs(self, typed: str) -> list[str]:
@@ -72,7 +73,7 @@ class Completions:
         for kind, complete in kinds.items():
             if typed.startswith(kind):
                 return [kind + name for name in complete(typed.removeprefix(kind))]
-        begun = [kind for kind in kinds if typed and kind.startswith(typed)]
+        begun = [kind for kind in kinds if typed and kind.startswith(typed)]  # `o` may become `op:`
         return [*begun, *_starting(self._values, typed)][:_MOST] if begun else []
 
     def _inside(self, typed: str) -> list[str]:

@@ -59,13 +59,13 @@ class Agreement:
 
 def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
     """Return how a model agrees with each field of its configuration that a graph may tell."""
-    text = config.get("text_config")
+    text = config.get("text_config")  # models of several kinds have the language model inside
     source = _Source(text if isinstance(text, dict) else config)
     graph, found = _Graph(index), []
     if source.number("hidden_size") is None:  # of no language model that is known here
         return ()
     for field, (wanted, read, where) in _FIELDS.items():
-        right: Found | None = ""
+        right: Found | None = ""  # for the message, if reading fails after this
         try:
             right = wanted(source)
             if right is not None:
@@ -90,9 +90,11 @@ def agreements_of_package(index: GraphIndex, package: Json) -> tuple[Agreement, 
         "sliding_window": None,  # the program that runs a package may slide the cache itself
     }
     found = agreements(index, config)
+    # only fields that the package has
     told = [each for each in found if config.get(each.field) is not None]
     for kind, values in (("inputs", index.inputs), ("outputs", index.outputs)):
         for field, name in decoder.inner(kind).config.items():
+            # `past_key_values.%d.key`: the name in the first layer
             first = str(name).replace("%d", "0", 1)
             where = f"{kind[:-1]} {first!r} of the graph"
             told.append(
@@ -116,6 +118,7 @@ class _Source:
     def number(self, *names: str) -> float | None:
         """Return the first of some fields that is a number."""
         found = (self.config.get(name) for name in names)
+        # True is an int in Python
         numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
         return next(map(float, numbers), None)
 
@@ -147,12 +150,13 @@ class _Source:
 
     def windows(self) -> Found | None:
         """Return the window of each layer; -1 for one that attends to all."""
-        window = self.number("sliding_window") or -1.0
+        window = self.number("sliding_window") or -1.0  # -1 as the operators have it: no window
         if self.config.get("use_sliding_window") is False:
             window = -1.0
         kinds = self.config.get("layer_types")
         if isinstance(kinds, list):
             return tuple(window if "sliding" in str(kind) else -1.0 for kind in kinds)
+        # a pattern of layers that only the code of the model knows
         if window > 0 and (self.is_gemma or "max_window_layers" in self.config):
             raise _NotToldError("the configuration does not say which layers have a window")
         return window if "sliding_window" in self.config else None
@@ -161,6 +165,7 @@ class _Source:
         for name in ("rope_parameters", "rope_scaling"):
             found = self.config.get(name)
             if isinstance(found, dict) and found:
+                # one object for each kind of layer
                 if any(isinstance(each, dict) for each in found.values()):
                     raise _NotToldError(
                         "the configuration has rotary parameters for each kind of layer"
@@ -178,7 +183,7 @@ class _Source:
         size = int(self.head * (factor or 1.0))
         if not 0 < size <= _LARGEST_HEAD or theta <= 0:
             raise _NotToldError(f"the configuration has heads of {size}, base {theta:g}")
-        plain: Wide = theta ** -(np.arange(0, size, 2) / size)
+        plain: Wide = theta ** -(np.arange(0, size, 2) / size)  # theta ** -(2i / size)
         kind = str(rope.config.get("rope_type", rope.config.get("type", "default")))
         if kind == "linear":
             plain = plain / rope.needed("factor")
@@ -191,7 +196,9 @@ class _Source:
     def llama3(self, plain: Wide) -> Wide:
         """Return frequencies as Llama 3.1 scales them: slow ones by a factor, fast ones not."""
         low, high = self.needed("low_freq_factor"), self.needed("high_freq_factor")
+        # how often each frequency turns within the original length
         turns = self.needed("original_max_position_embeddings") * plain / (2 * math.pi)
+        # 0: slow, scaled; 1: fast, kept; between them a mixture
         share = np.clip((turns - low) / ((high - low) or 1.0), 0, 1)
         return np.asarray((1 - share) * plain / self.needed("factor") + share * plain)
 
@@ -227,6 +234,7 @@ class _Graph:
         """Return an attribute of a node, else what its schema has for one that is left out."""
         schema = schema_of(self.index, node)
         known = schema.attributes if schema else {}
+        # defaults of the schema come after what the node says
         usual = [known[name].default_value for name in names if name in known]
         for attribute in chain(node.attribute, usual):
             value = helper.get_attribute_value(attribute) if attribute.name in names else None
@@ -238,6 +246,7 @@ class _Graph:
 
     def scales(self, source: _Source) -> Found:
         return tuple(
+            # 0 means 1 / sqrt(head), as in onnxruntime
             self._setting(node, ("scale",), 0.0) or 1 / math.sqrt(source.head)
             for node in self.attending
         )
@@ -249,6 +258,7 @@ class _Graph:
     def head(self) -> Found:
         """Return the size of a head, which the cache has."""
         for node in self.attending:
+            # past_key: its last axis is the size of a head
             slots = (3,) if node.op_type == "GroupQueryAttention" else ()
             reads = [node.input[slot] for slot in slots if slot < len(node.input)]
             for name in reads:
@@ -257,7 +267,7 @@ class _Graph:
                     return float(last[0])
             width = self._width(_nth(node.input, 0))
             heads = self._setting(node, ("num_heads", "q_num_heads"), 0.0)
-            if not any(node.input[1:3]):
+            if not any(node.input[1:3]):  # query, key and value are packed in one input
                 heads += 2 * self._setting(node, ("kv_num_heads",), 0.0)
             if width and heads:
                 return width / heads
@@ -272,6 +282,7 @@ class _Graph:
         """Say which base makes the last frequency."""
         found = self.frequencies()
         count = len(found) if isinstance(found, tuple) else 0
+        # the last frequency is base ** -((count - 1) / count)
         base = found[-1] ** (-count / (count - 1)) if isinstance(found, tuple) and count > 1 else 0
         return f"the tables of cosines and sines, base {base:.4g}"
 
@@ -284,6 +295,7 @@ class _Graph:
             if len(tables) == 2 and all(
                 t is not None and t.ndim == 2 and len(t) > 1 for t in tables
             ):
+                # Row 1 holds cos and sin of position 1 times each frequency: the angle is the frequency itself.
                 cos, sin = (
                     np.asarray(table[1], np.float64) for table in tables if table is not None
                 )
@@ -304,6 +316,7 @@ class _Graph:
         scaled = self.maker(self.logits)
         if scaled is None:
             raise _NotToldError(f"no node makes {self.logits!r}")
+        # Mul(Tanh(Div(logits, cap)), cap): both numbers must be the same.
         capped = next((n for n in map(self.maker, scaled.input) if n and n.op_type == "Tanh"), None)
         if scaled.op_type != "Mul" or capped is None:
             return 0.0
@@ -315,6 +328,7 @@ class _Graph:
 
     def _single(self, node: NodeProto) -> float | None:
         """Return the one number that a node divides or multiplies by."""
+        # exactly one scalar
         arrays = [a for a in map(self._array, node.input) if a is not None and a.size == 1]
         if len(arrays) != 1:
             return None
@@ -342,7 +356,7 @@ class _Graph:
             number = self._single(node) if node.op_type == "Mul" else None
             if number is not None:
                 return number
-        if source.embedding() != 1.0:
+        if source.embedding() != 1.0:  # it may be multiplied into the table: not known
             raise _NotToldError(
                 "no Mul by one number follows the embedding, whose table may hold it"
             )
@@ -363,6 +377,7 @@ class _Graph:
     def size(self, axis: int) -> Found:
         """Return a size of the embedding's table, or what the logits have."""
         table = self.index.dense(str(self.embedding.input[0]))
+        # a table of packed integers has other sizes than its numbers
         if table is not None and len(table.dims) == 2 and table.data_type != TensorProto.UINT8:
             return float(table.dims[axis])
         width = self._width(self.logits if axis == 0 else _nth(self.embedding.output, 0))
@@ -387,13 +402,13 @@ class _Graph:
             )
         if sorted(one.shape) != sorted(two.shape) or one.dtype != two.dtype:
             raise _NotToldError(f"{table!r} and {weight!r} have different dtypes or shapes")
-        equal = np.array_equal(one, two) or np.array_equal(one, two.T)
+        equal = np.array_equal(one, two) or np.array_equal(one, two.T)  # the head may be transposed
         return "tied" if equal else "not tied"
 
     def _heads(self) -> Iterator[NodeProto]:
         """Yield the nodes that make the logits, from the last on."""
         pending, seen = [self.logits], set[str]()
-        while pending and len(seen) < _NEAR:
+        while pending and len(seen) < _NEAR:  # the last nodes only
             name = pending.pop()
             node = self.maker(name)
             if node is not None and name not in seen:
@@ -494,6 +509,7 @@ _FIELDS: Mapping[str, tuple[_Wanted, _Read, Callable[[_Graph], str]]] = {
 def _same(wanted: Found, found: Found) -> bool:
     if isinstance(wanted, str) or isinstance(found, str):
         return wanted == found
+    # One wanted number is compared with that of every node; a list must have the same length.
     one, two = np.atleast_1d(wanted), np.atleast_1d(found)
     if one.size > 1 and one.shape != two.shape:
         return False
@@ -504,7 +520,7 @@ def _text(value: Found) -> str:
     if isinstance(value, str):
         return value
     numbers = [f"{number:.6g}" for number in np.atleast_1d(value).tolist()]
-    if len(set(numbers)) == 1:
+    if len(set(numbers)) == 1:  # the same in all layers: once
         return numbers[0]
     middle = ["..."] if len(numbers) > _SHOWN else []
     return f"[{', '.join(chain(numbers[: _SHOWN - 1], middle, numbers[_SHOWN - 1 :][-1:]))}]"

@@ -47,9 +47,12 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
                 f"value {name!r} is both an input and an output of the cut",
                 "remove it from one of the two",
             )
+    # `needed_by` leads from each value back to the output that needs it; `leaves` are inputs of the graph that were
+    # not cut.
     nodes, needed_by, leaves = _walk_back(index, outputs, set(inputs))
     unused = tuple(name for name in inputs if name not in needed_by)
     if leaves:
+        # no output depends on a given input: perhaps the two are exchanged
         if len(unused) == len(inputs) and inputs:
             _refuse_upstream(index, inputs, outputs)
         for name in outputs:
@@ -67,9 +70,11 @@ def boundary(index: GraphIndex, nodes: Collection[int]) -> tuple[list[str], list
     """
     inside = set(nodes)
     made = dict.fromkeys(n for p in sorted(inside) for n in index.nodes[p].output if n)
+    # dict.fromkeys: each once, in order
     read = dict.fromkeys(n for p in sorted(inside) for n in index.reads[p] if n not in made)
-    moving = _moving(index)
+    moving = _moving(index)  # constants need not be inputs of the part
     users = index.readers(made)
+    # read outside, or a result of the graph
     outputs = [n for n in made if n in index.outputs or not inside.issuperset(users[n])]
     if not outputs:
         raise CutError("nothing reads what these nodes make", "name values with --outputs")
@@ -93,6 +98,8 @@ def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[s
     few more nodes only where that saves an input. An input of the graph is taken if no other value closes the cut.
     """
     _, needed_by, leaves = _walk_back(index, outputs, set(inputs))
+    # Candidates: what depends on the uncovered inputs and leads to an output, but is not computed from the given
+    # inputs (`inside`). The cut must separate `last`, what the part reads of them, from all sources.
     missing = _computed_from(index, leaves, needed_by.keys() - set(inputs))
     used = [name for name in inputs if name in needed_by]
     inside = _computed_from(index, used, set(needed_by)).difference(inputs).union(outputs)
@@ -130,9 +137,10 @@ def _walk_back(
     while pending:
         name = pending.pop()
         if name in stop:
-            continue
+            continue  # a value of the cut: nothing upstream of it is needed
         position = index.producer.get(name)
         if position is None:
+            # an initializer is a leaf that needs nothing
             if name in index.inputs and name not in index.initializers:
                 leaves.append(name)
             elif name not in index.initializers:
@@ -164,7 +172,7 @@ def _open_cut(
     index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str], needed_by: dict[str, str]
 ) -> OpenCutError:
     missing = missing_inputs(index, inputs, outputs)
-    path = [missing[0]]
+    path = [missing[0]]  # from the missing input to the output that needs it
     while needed_by[path[-1]] != path[-1]:
         path.append(needed_by[path[-1]])
     shown = path if len(path) < 8 else [*path[:4], "...", *path[-3:]]
@@ -203,15 +211,19 @@ class _Network:
     def into(self, vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
         """Yield the vertices from which more flow can come to this vertex, and how much."""
         name, is_exit = vertex
+        # Edges, seen from their ends. entry -> exit costs what the value costs as an input of the part.
         if is_exit:
             yield (name, False), self._cost(name) - self.flow[(name, False), vertex]
+            # flow that can be taken back from the results
             for result in self.values.intersection(_results(self.index, name)):
                 yield (result, False), self.flow[vertex, (result, False)]
             return
         position = self.index.producer.get(name)
+        # computing a node costs 1; an input of the graph cannot be computed
         computing = _UNLIMITED if position is None else 1
         yield _SOURCE, computing - self.flow[_SOURCE, vertex]
         yield (name, True), self.flow[vertex, (name, True)]
+        # what the node reads flows into what it makes, without a limit
         reads = self.index.reads[position] if position is not None else ()
         for read in self.values.intersection(reads):
             yield (read, True), _UNLIMITED
@@ -222,6 +234,7 @@ class _Network:
 
     def path(self) -> dict[_Vertex, _Vertex | None]:
         """Search backward, breadth first, up to the source; return vertex -> the next one, None for a last value."""
+        # breadth first: the shortest path, as Edmonds-Karp needs
         leads_to: dict[_Vertex, _Vertex | None] = dict.fromkeys((name, True) for name in self.last)
         pending = deque(leads_to)
         while pending:
@@ -241,6 +254,7 @@ class _Network:
         while (after := leads_to[vertex]) is not None:
             edges.append((vertex, after))
             vertex = after
+        # the narrowest edge
         amount = min(dict(self.into(after))[before] for before, after in edges)
         for before, after in edges:
             back = min(amount, self.flow[after, before])  # cancel the opposite flow first
@@ -255,5 +269,6 @@ def _minimum_vertex_cut(network: _Network) -> list[str]:
     """
     while _SOURCE in (leads_to := network.path()):
         network.push(leads_to)
+    # reached at its exit, but not through it to its entry: that edge is full
     cut = [name for name, is_exit in leads_to if is_exit and (name, False) not in leads_to]
     return sorted(cut, key=lambda name: network.index.rank.get(name, -1))

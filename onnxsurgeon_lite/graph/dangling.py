@@ -36,6 +36,7 @@ class Dangling:
     def meant(self) -> str | None:
         """The only value of the closest spelling, if there is one."""
         likeness = [SequenceMatcher(None, self.name, other).ratio() for other in self.closest]
+        # no second one that is as near
         unique = likeness and (len(likeness) == 1 or likeness[0] > likeness[1])
         return self.closest[0] if unique else None
 
@@ -47,10 +48,12 @@ def dangling(model: ModelProto) -> Iterator[Dangling]:
     while pending:
         path, graph, outer = pending.pop()
         own = _own(graph)
+        # what a body sees: its own values, and those of the graphs around it
         visible = (own,) + outer
         body = Body(path, graph.node)
         for position, node in enumerate(graph.node):
             missing = [name for name in node.input[:] if name and name not in own]
+            # most nodes: everything is there, and there is no body
             if not (missing or node.attribute):
                 continue
             node_id = body.node_id(position)
@@ -83,4 +86,5 @@ def _outputs(graph: GraphProto | FunctionProto) -> list[str]:
 
 def _closest(name: str, visible: _Scopes) -> tuple[str, ...]:
     known = [other for scope in visible for other in scope if other]
+    # of a huge model, the first names are enough
     return tuple(get_close_matches(name, known[:20_000], n=3, cutoff=0.5))

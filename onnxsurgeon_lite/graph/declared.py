@@ -39,6 +39,7 @@ class Declarations:
         self._number = number
         self._messages = Messages(begin, number)
         self._starts, self._stops = self._messages.starts, self._messages.stops
+        # up to the end of the last of these fields
         self.encoded = begin.removesuffix(self._messages.behind)
         self._unusual: dict[int, str] = {}  # names where no short name and short type come first
 
@@ -56,9 +57,11 @@ class Declarations:
     @classmethod
     def _found(cls, graph: bytes, number: int) -> tuple[int, "Declarations"]:
         start = field_start(graph, number)
+        # Many edits read the same declarations again: the last ones are recognized by their bytes.
         for known in list(_latest):
             stop = start + len(known.encoded)
             same = known._number == number and graph.startswith(known.encoded, start)
+            # the next field must not be one more of these
             if same and graph[stop : stop + 1] != graph[start : start + 1]:
                 return start, known
         found = cls(graph[start:], number)
@@ -70,10 +73,11 @@ class Declarations:
     def names(self) -> list[str]:
         """The name of each."""
         before, _, _ = self._types
+        # one character for each byte, so that places in the text are places in the bytes
         text = self.encoded.decode("latin-1")
         spans = in_rows(self._starts + _HEAD, before)
         found = [text[start:stop] for start, stop in spans]
-        if not all(map(str.isascii, found)):
+        if not all(map(str.isascii, found)):  # the few names with other characters
             found = [each.encode("latin-1").decode(errors="replace") for each in found]
         for place, name in self._unusual.items():
             found[place] = name
@@ -96,12 +100,14 @@ class Declarations:
         """Return the values that only one of two declares, or that they declare in other ways."""
         one, two = self._messages, other._messages
         head, tail = one.same(two)
+        # in one of the two only, with its type
         differing = set(one.among(head, len(one) - tail)) ^ set(two.among(head, len(two) - tail))
         return {ValueInfoProto.FromString(each).name for each in differing}
 
     def retyped(self, types: Mapping[str, TypeProto], gone: Container[str]) -> bytes:
         """Return the fields with new types for some values, and without those in `gone` that get none."""
         whole, encoded, heads = self.encoded, dict[int, bytes](), dict[int, bytes]()
+        # Bytes before the type and after it stay as they are, so that fields of newer versions do, too.
         before, _, behind = self._types
         rows = in_rows(self._fields[0], self._starts, before, behind, self._stops)
         found = bytearray()
@@ -113,6 +119,7 @@ class Declarations:
             new = encoded.get(id(kind))
             if new is None:
                 new = encoded[id(kind)] = len_field(_TYPE, kind.SerializeToString())
+            # the size of the message without its old type, with the new one
             size = end - start + len(new) + stop - further
             head = heads.get(size)
             if head is None:
@@ -128,8 +135,10 @@ class Declarations:
     @cached_property
     def _types(self) -> tuple[_Places, _Places, _Places]:
         """Where the fields of types start, where their contents do, and where both stop."""
+        # A message is usually: tag and size of the name, the name, tag and size of the type, the type. numpy finds
+        # all of these at once; the others (long names, other orders) are read field by field.
         data = np.frombuffer(self.encoded + _BEHIND, np.uint8)
-        before = self._starts + _HEAD + data[self._starts + 1]
+        before = self._starts + _HEAD + data[self._starts + 1]  # after the name
         stops = before + _HEAD + data[before + 1]
         usual = stops <= self._stops
         for number, places in ((_NAME, self._starts), (_TYPE, before)):
@@ -137,6 +146,7 @@ class Declarations:
         found = before, before + _HEAD, stops
         for place in np.flatnonzero(~usual).tolist():
             self._unusual[place] = ""
+            # no type, unless a field says otherwise
             at, end = self._starts[place].item(), self._stops[place].item()
             for column in found:
                 column[place] = end
@@ -154,6 +164,7 @@ _latest = deque[Declarations](maxlen=2)
 
 def around_nodes(graph: GraphProto) -> bytes:
     """Return a graph without its nodes, serialized."""
+    # the bytes that the table was made of have it already
     behind = NodeTable.of(graph).encoded.behind
     if behind:
         return behind
@@ -184,10 +195,11 @@ def declared_types(
                 found[info.name] = same
         return found
     for each in (Declarations.of(graph, number) for number in numbers):
+        # each different type is parsed once
         for encoded in (own := set(each.kinds)) - kinds.keys():
             kinds[encoded] = TypeProto.FromString(encoded)
         left_out = {kind for kind in own if not (kind and chosen(kinds[kind]))}
-        if left_out == own:
+        if left_out == own:  # no value has a type that is wanted
             continue
         pairs = zip(each.names, each.kinds, strict=True)
         if left_out:
@@ -217,6 +229,7 @@ def _joined(data: bytes, starts: _Places, stops: _Places) -> bytes:
     """Return some spans of data, one after the other."""
     sizes = stops - starts
     ends = np.cumsum(sizes)
+    # for each byte of the result, where it comes from
     places = np.repeat(starts - ends + sizes, sizes) + np.arange(sizes.sum())
     joined: bytes = np.frombuffer(data, np.uint8)[places].tobytes()
     return joined

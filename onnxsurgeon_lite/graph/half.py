@@ -22,14 +22,17 @@ def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
     for name, declared in index.inputs.items():
         if declared.type.tensor_type.elem_type in HALF:
             found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
+    # what a Cast makes half precision, and what is so from the start
     halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
     halved |= found.keys()
+    # half precision is only stored, and cast back before anything computes
     if all(node.op_type == "Cast" or halved.isdisjoint(node.input) for node in index.nodes):
         return {}
     for position in index.order:
         node = index.nodes[position]
         to = _casts_to_half(node)
         read = [found[name] for name in index.reads[position] if name in found]
+        # a Cast to half decides; else the first half-precision input
         for dtype in [*map(numpy_dtype, to), *read][:1]:
             found.update(dict.fromkeys(node.output, dtype))
     return found

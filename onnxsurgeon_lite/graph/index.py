@@ -55,7 +55,7 @@ from onnxsurgeon_lite.model.wire import len_field
 MAIN = ""
 FUNCTION_PATH = "fn:"
 
-_FEW_QUESTIONS = 64
+_FEW_QUESTIONS = 64  # after so many, an index of everything costs less than single look-ups
 _FEW_DECLARATIONS = 4
 
 
@@ -94,8 +94,9 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
+    # values whose type inference cannot find: not tried again
     _without_type: set[str] = field(default_factory=set)
-    _questions: int = 0
+    _questions: int = 0  # how many look-ups there were
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -115,6 +116,7 @@ class GraphIndex:
         index.initializers.update(
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
+        # a small graph, or one with a value made twice: raise the error now
         if len(nodes) <= FEW or not index.table.is_made_once:
             _ = index.producer
         return index
@@ -132,6 +134,7 @@ class GraphIndex:
         found: dict[str, int] = {}
         for position, node in enumerate(self.nodes):
             for name in node.output[:]:
+                # a node that has a name twice is no second producer
                 if name and found.setdefault(name, position) != position:
                     first = self.describe(found[name])
                     raise GraphError(
@@ -205,6 +208,7 @@ class GraphIndex:
         """Value -> the nodes that need it, in order."""
         bodied = set(self.bodied)
         found = defaultdict[str, list[int]](list)
+        # a node with bodies needs what they capture, too
         for position, node in enumerate(self.nodes):
             names = self.reads[position] if position in bodied else node.input[:]
             for name in dict.fromkeys(names):
@@ -222,7 +226,7 @@ class GraphIndex:
         if few or "consumers" in vars(self) or self._has_many_questions():
             return {value: self.users(value) for value in values}
         found = self.table.readers(set(values) - {""})
-        for position in self.bodied:
+        for position in self.bodied:  # the table knows inputs, not captures
             for name in found.keys() & self.reads[position]:
                 found[name] = sorted({*found[name], position})
         return found
@@ -274,7 +278,7 @@ class GraphIndex:
         producer = self.producer.get
         for position, names in enumerate(self.needs):
             for name in names:
-                if producer(name, -1) >= position:
+                if producer(name, -1) >= position:  # made later, or by the node itself
                     return False
         return True
 
@@ -340,6 +344,7 @@ class GraphIndex:
         check_functions(self.model.proto)
         # infer with more effort until all are known
         states: dict[str, TypeProto] = {}
+        # First a prefix of the file, then only what the values depend on, at last with propagation of data.
         for positions, data_prop in self._inference_attempts(set(unknown)):
             try:
                 inferred = self._inferred(positions, data_prop, states)
@@ -353,8 +358,10 @@ class GraphIndex:
                     found[name] = kind
                     if len(found) == len(unknown):
                         break
+            # never replace what is declared by something vaguer
             found = {n: k for n, k in found.items() if not _says_less(k, self.types.get(n))}
             self.types.update(found)
+            # a tensor without a shape may get one with more effort
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
                 return
@@ -437,6 +444,7 @@ class GraphIndex:
             declared = [result for _, body in walk.bodies(node) for result in body.output[1:]]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
                 kind = self.types.get(initial, inferred.get(initial))
+                # the body declares the shape of the initial value: it keeps it
                 if name and kind is not None and kind == result.type and has_shape(kind):
                     states[name] = kind
         return states
@@ -460,6 +468,7 @@ class GraphIndex:
     def values(self) -> Iterator[str]:
         """Yield every value of the graph itself: inputs, initializers, outputs of nodes."""
         around = self.model.enclosing.names
+        # a body that was opened as a model has outer values as inputs: they are not its own
         for name in dict.fromkeys(chain(self.inputs, self.initializers, self.producer)):
             if name not in around:
                 yield name
@@ -475,6 +484,7 @@ class GraphIndex:
 
     def require_one_source(self) -> None:
         """Raise `GraphError` if a node makes an input or an initializer."""
+        # the reason why an order was not found
         for name in (self.inputs.keys() | self.initializers.keys()) & self.producer.keys():
             kind = "an input" if name in self.inputs else "an initializer"
             raise GraphError(
@@ -530,6 +540,7 @@ class GraphIndex:
             body = pending.pop()
             found.append(body)
             nodes = (
+                # in the main graph, only nodes that hold bodies matter
                 enumerate(body.nodes) if body.path else ((p, self.nodes[p]) for p in self.bodied)
             )
             for position, node in nodes:
@@ -619,6 +630,7 @@ class _Types(UserDict[str, TypeProto]):
             return self.declarations.get(name)
         self._questions += 1
         kinds = (graph.input, graph.output, graph.value_info)
+        # the last declaration counts
         return next((v for values in kinds for v in reversed(values) if v.name == name), None)
 
     def _declared(self, name: str) -> TypeProto | None:
@@ -626,7 +638,7 @@ class _Types(UserDict[str, TypeProto]):
         if info is not None and info.HasField("type"):
             if not any(dim.dim_value < 0 for dim in dims_of(info.type)):
                 return info.type
-            kind = copied(info.type)
+            kind = copied(info.type)  # negative sizes say nothing
             open_sizes(kind)
             return kind
         tensor = self._initializers.get(name)
@@ -729,6 +741,7 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
     producer = index.producer
     # what is sorted stays as it is
     needs = {p: among.intersection(map(producer.get, index.reads[p])) for p in positions}
+    # sorted already
     if all(not needed or max(needed) < position for position, needed in needs.items()):
         return positions
     # count for each node what it waits for
@@ -760,6 +773,7 @@ def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[in
     while position not in seen:
         seen[position] = len(path)
         path.append(position)
+        # every node that is left waits for another one that is left
         position = min(needs[position] & left)
     loop = path[seen[position] :][::-1]
     names = [describe(p) for p in loop[:6]]
@@ -793,7 +807,7 @@ def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[Fun
     pending = list(nodes) if by_key else []
     while pending:
         node = pending.pop()
-        for _, graph in walk.bodies(node):
+        for _, graph in walk.bodies(node):  # calls in bodies count, too
             pending += graph.node
         key = call_key(node)
         if key in by_key and key not in reached:

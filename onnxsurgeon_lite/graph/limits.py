@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from onnxsurgeon_lite.remote import WAITING
 from onnxsurgeon_lite.system import physical_memory
 
-_SECONDS, _BYTES_A_SECOND = 60.0, 1 << 20
+_SECONDS, _BYTES_A_SECOND = 60.0, 1 << 20  # a minute, and one second more for each MiB
 _MEMORY, _COPIES = 1 << 30, 16
 
 _GIVEN: ContextVar[tuple[float | None, int]] = ContextVar("_GIVEN", default=(None, 0))

@@ -66,7 +66,7 @@ def _unused(index: GraphIndex) -> Iterator[LintFinding]:
     given = dict.fromkeys(index.inputs, "input") | dict.fromkeys(
         index.initializers.keys() - index.inputs.keys(), "initializer"
     )
-    parameters = {
+    parameters = {  # scales and zero points that only annotations read
         entry.value
         for annotation in index.graph.quantization_annotation
         for entry in annotation.quant_parameter_tensor_names
@@ -80,6 +80,7 @@ def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
     defined: dict[str, str] = {}
     for what, name in _definitions(index):
         first = defined.setdefault(name, what)
+        # a default: one value, declared twice
         if first != what and (first, what) != ("an input", "an initializer"):
             yield LintFinding("duplicate name", f"value {name!r} is {first}, and {what}", (name,))
     for body in _bodies(index):
@@ -87,6 +88,7 @@ def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
         for position, node in enumerate(body.nodes):
             called[node.name].append(body.node_id(position))
             if body.path and not body.path.startswith("fn:"):  # a function sees no graph
+                # a value of the main graph, which the body hides
                 for name in defined.keys() & set(node.output):
                     what = f"{defined[name]}, and made by {node.op_type} {body.node_id(position)}"
                     yield LintFinding("duplicate name", f"value {name!r} is {what}", (name,))
@@ -122,11 +124,13 @@ def _unknown_types(index: GraphIndex) -> Iterator[LintFinding]:
 def _frozen_outputs(index: GraphIndex) -> Iterator[LintFinding]:
     """Find outputs that depend on no number of an input."""
     inputs = index.inputs.keys() - index.initializers.keys()
+    # depends on numbers of inputs; depends at least on their sizes
     fed, sized = set(inputs), set(inputs)
     for position in index.order:
         node, reads = index.nodes[position], index.reads[position]
         if not sized.isdisjoint(reads):
             sized.update(node.output)
+        # only the size goes on
         if not fed.isdisjoint(reads) and node.op_type not in ("Shape", "Size"):
             fed.update(node.output)
     for name in index.outputs:
@@ -181,6 +185,7 @@ def _shape_problem(declared: TypeProto, inferred: TypeProto, symbols: Container[
         fixed = one.HasField("dim_value"), other.HasField("dim_value")
         if all(fixed) and one.dim_value != other.dim_value:
             return "wrong shape"
+        # a symbol of the inputs on one side, a number on the other
         if any(fixed) and not all(fixed) and (one.dim_param or other.dim_param) in symbols:
             return "frozen shape"
     return ""
@@ -206,7 +211,7 @@ def trains(index: GraphIndex, node: NodeProto) -> bool:
         return normalizes_by_batch(node, onnx_opset(index.model.proto))
     if node.op_type != "Dropout" or len(node.input) < 3:
         return False
-    mode = held(index, node.input[2])
+    mode = held(index, node.input[2])  # training_mode, if it is constant
     return mode is not None and bool(index.model.array(mode).any())
 
 

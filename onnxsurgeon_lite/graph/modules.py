@@ -41,17 +41,19 @@ def module_tree(index: GraphIndex, depth: int | None = None) -> ModuleTree:
     counted: set[str] = set()
     for position in index.order:
         node, origin = index.nodes[position], index.origins[position]
+        # an initializer belongs to the module of its first reader
         used = {n for n in index.reads[position] if n in index.initializers} - counted
         counted |= used
         size = sum(math.prod(index.initializers[name].dims) for name in used)
         classes = dict(origin.modules)
-        for path in holders[position]:
+        for path in holders[position]:  # a node counts in its module and in all modules around that
             module = modules.setdefault(path, Module(path))
             module.class_name = module.class_name or classes.get(path, "").rpartition(".")[2]
             module.ops[node.op_type] += 1
             module.parameters += size
     _add_outputs(index, modules, holders)
     place = {path: number for number, path in enumerate(modules)}
+    # Sort by the places of all enclosing modules: each comes before those inside it, and these stay together.
     ordered = {
         path: [place[path[:end]] for end in _ends(path) if path[:end] in place] for path in modules
     }
@@ -65,6 +67,7 @@ def _add_outputs(
     for name, position in index.producer.items():
         users = [set(holders[user]) for user in index.users(name)]
         for path in holders[position]:
+            # a reader outside of the module
             if name in index.outputs or any(path not in user for user in users):
                 leaving.append((path, name))
     index.learn_types(name for _, name in leaving)

@@ -35,7 +35,7 @@ _NEGATIVE = b"\xff" * 8 + b"\x01"
 """How a small negative number ends in the encoding."""
 _SEQUENCE = b"Sequence"
 _LEAST = 0.001  # seconds: a socket takes 0 for "do not wait"
-_SIZE = 8  # bytes
+_SIZE = 8  # bytes before each message: its length
 _MOST = 2  # forks that are kept
 _ALARM = -14  # the exit code by SIGALRM
 _WORKER = Path(__file__).with_name("native_worker.py")
@@ -70,6 +70,7 @@ def begin_infer(model: bytes, *, data_prop: bool = False) -> None:
 def open_sizes(kind: TypeProto, names: bool = False) -> None:
     """Make negative sizes of a type unknown, in place; with `names`, and in a sequence, symbolic ones too."""
     while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
+        # the elements of a sequence may have different sizes, even where one symbol names them
         names = names or kind.HasField("sequence_type")
         inner = kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type
         kind = inner.elem_type
@@ -80,6 +81,7 @@ def open_sizes(kind: TypeProto, names: bool = False) -> None:
 
 def begin() -> None:
     """Fork now: a fork that is made later holds what is loaded until then."""
+    # a fork is a snapshot: forked early, it holds little memory
     if HAS_FORK and not hasattr(_forks, "serves"):
         _idle().extend(_Fork() for _ in range(_MOST - len(_idle())))
 
@@ -133,6 +135,7 @@ def begin_together(what: str, work: Callable[[], bytes], size: int = 0) -> Calla
         RejectedError: the work raised.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
+    # a fork does its own work itself, without a second fork
     if hasattr(_forks, "serves") or not HAS_FORK:
         return partial(_here, work)
     limits = allowed(size)
@@ -163,7 +166,7 @@ def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
 
     how = {"check_type": strict, "strict_mode": strict, "data_prop": data_prop}
     typed = shape_inference.infer_shapes(_reliable(model), **how).graph
-    for known in ("node", "initializer", "sparse_initializer"):
+    for known in ("node", "initializer", "sparse_initializer"):  # what the caller has already
         typed.ClearField(known)
     return _encoded(typed)
 
@@ -174,11 +177,13 @@ def _reliable(model: bytes) -> bytes:
     A negative size is an unknown one. A symbol that a body declares may stand for another size than outside, and one in
     a sequence for several.
     """
+    # most models have none of these, and stay bytes
     if not any(sign in model for sign in (_NEGATIVE, *walk.GRAPH_TYPES, _SEQUENCE)):
         return model
     part = _model(model)
     for number, graph in enumerate(walk.graphs(part)):
         for info in chain(graph.input, graph.output, graph.value_info):
+            # number 0 is the main graph, the others are bodies
             open_sizes(info.type, names=number > 0)
     return _encoded(part)
 
@@ -227,7 +232,7 @@ def _parse(text: str) -> bytes:
     try:
         return _encoded(parser.parse_model(text))
     except parser.ParseError as error:
-        if hasattr(TensorProto, "FLOAT4E2M1"):
+        if hasattr(TensorProto, "FLOAT4E2M1"):  # a recent parser: the error is about the text
             raise
         limit = "onnx before 1.18 reads no names in quotes, and no names of nodes"
         raise ValueError(f"{_message(error)} ({limit})") from error
@@ -244,6 +249,7 @@ def _evaluate(model: bytes, most: int) -> bytes:
     except MemoryError:
         return b""
     arrays = [np.asarray(result) for result in results]
+    # large results are of no use for shapes
     if any(array.size > most or array.dtype.kind not in "iufb" for array in arrays):
         return b""
     tensors = [dtypes.from_array(array, "") for array in arrays]
@@ -261,11 +267,12 @@ def _encoded(message: Message) -> bytes:
 
 def serve(stream: BufferedRWPair, base: int = 0) -> None:
     """Answer requests until the caller hangs up."""
-    _forks.serves = True
+    _forks.serves = True  # from here on, work is done in this process, see `apart`
     while request := _received(stream):
         work, arguments, seconds, memory = pickle.loads(request)
         try:
             with _allowed(seconds, base + memory):
+                # The operators of onnxruntime that the model may have must be known to ONNX here, too.
                 for part in arguments:
                     if isinstance(part, bytes | str):
                         register_for(part)
@@ -292,8 +299,9 @@ def _allowed(seconds: float, memory: int) -> Iterator[None]:
     import resource
 
     unlimited = resource.getrlimit(resource.RLIMIT_DATA)
+    # what counts is the memory beyond that of the fork at its begin
     resource.setrlimit(resource.RLIMIT_DATA, (min(memory, sys.maxsize), unlimited[1]))
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST))
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST))  # SIGALRM ends the process
     try:
         yield
     finally:
@@ -310,6 +318,7 @@ class _Fork:
     def __init__(self) -> None:
         here, there = socket.socketpair()
         with there:
+            # a fork of this process inherits the object, but must not use the connection
             self.caller = os.getpid()
             self.process = _forked()
             if not self.process:
@@ -330,6 +339,7 @@ class _Fork:
 
     def lives(self) -> bool:
         """Return whether it can be asked, by this process."""
+        # it ended, and is collected
         if self.caller == os.getpid() and os.waitpid(self.process, os.WNOHANG)[0]:
             self.process = 0
         return self.caller == os.getpid() and bool(self.process)
@@ -355,13 +365,14 @@ class _Fork:
             self.end()
 
 
-_forks = threading.local()
+_forks = threading.local()  # each thread has forks of its own
 
 
 def _begin(work: Work, *arguments: object) -> None:
     """Ask a fork for what `apart` will ask for, if nothing goes wrong; what was begun long ago is given up."""
     if not hasattr(_forks, "serves"):
         begun = _begun()
+        # of those that were begun, only the newest is kept: it may still be asked for
         del begun[: 1 - _MOST]
         begun.append((_asked(_free_fork(), work, arguments, _limits(arguments)), work, arguments))
 
@@ -370,6 +381,7 @@ def _asked_already(work: Work, arguments: tuple[object, ...]) -> _Fork | None:
     """Return the fork that was asked for this already."""
     begun = _begun()
     for place, (fork, *asked) in enumerate(begun):
+        # compared by work and arguments: a caller that asks for the same gets the answer that was begun
         if asked == [work, arguments]:
             del begun[place]
             return fork if fork.lives() else None
@@ -438,6 +450,7 @@ def apart(what: str, work: Work, *arguments: object) -> bytes:
     if hasattr(_forks, "serves"):
         return _here(work, *arguments)
     limits = _limits(arguments)
+    # else a new question
     fork = _asked_already(work, arguments) or _asked(_free_fork(), work, arguments, limits)
     return _answer(what, fork, limits)
 
@@ -446,7 +459,7 @@ def _asked(
     fork: _Fork, work: Work, arguments: tuple[object, ...], limits: tuple[float, int]
 ) -> _Fork:
     """Ask a fork for work; one that died does not answer."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the missing answer is noticed in `_answer`
         fork.ask(pickle.dumps((work, arguments) + limits), limits[0])
     return fork
 
@@ -461,12 +474,12 @@ def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
     except OSError:
         pass  # it died
     finally:
-        if not reply:
+        if not reply:  # without an answer the fork is of no use any more
             code = fork.end()
-        elif len(_idle()) < _MOST:
+        elif len(_idle()) < _MOST:  # it waits for the next question
             _idle().append(fork)
     kind, found = reply[: len(_DONE)], reply[len(_DONE) :]
-    if late or code == _ALARM:
+    if late or code == _ALARM:  # the caller's clock or the fork's own alarm
         raise RuntimeTimeout(
             f"{what} did not finish within {seconds:g} seconds", "allow more time with --timeout"
         )
@@ -509,10 +522,12 @@ def _work_for(caller: int, connection: socket.socket) -> NoReturn:
     """Be the fork."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what Ctrl-C means
+        # handlers of the caller make no sense here
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         _hold_only(connection.fileno())
         end_with_parent()
+        # the caller may have ended between the fork and `end_with_parent`
         if os.getppid() == caller:
             serve(connection.makefile("rwb"), _data_size())
     finally:
@@ -522,7 +537,7 @@ def _work_for(caller: int, connection: socket.socket) -> NoReturn:
 def _hold_only(kept: int) -> None:
     """Close all files but one: others may wait for their ends, or hold locks."""
     nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
+    for standard in range(3):  # standard input and output, too
         os.dup2(nothing, standard)
     os.closerange(3, kept)
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
@@ -530,6 +545,7 @@ def _hold_only(kept: int) -> None:
 
 def _data_size() -> int:
     """Return the bytes of memory that count at the limit."""
+    # the sixth number: pages of data and stack
     with contextlib.suppress(OSError), open("/proc/self/statm") as file:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0

@@ -73,7 +73,7 @@ def _attended(node: _Asked) -> Sizes:
 def _head(node: _Asked) -> int:
     """Return the size of a head; a query alone holds those of keys and values, too."""
     heads = node.number("num_heads")
-    if not node.has(1):
+    if not node.has(1):  # query, keys and values side by side in the first input
         heads += 2 * node.number("kv_num_heads")
     return node.width(0) // _known(heads)
 
@@ -82,7 +82,7 @@ def _cache(past: int) -> Callable[[_Asked], Sizes]:
     """Return the rule of a cache: (batch, heads, sequence, head size), whose sequence only a run tells."""
 
     def sizes(node: _Asked) -> Sizes:
-        if node.has(past):
+        if node.has(past):  # the cache grows by a number that only a run tells
             batch, heads, _, head = node.sizes(past, 4)
             return [batch, heads, Size(), head]
         heads = _size(_known(node.number("kv_num_heads")))
@@ -96,6 +96,7 @@ def _gathered(node: _Asked) -> Sizes:
     data = node.sizes(0)
     axis, packed = node.number("gather_axis"), node.kind(0) == TensorProto.UINT8
     if packed:
+        # bytes -> numbers
         data[-1] = _size(_known(data[-1].dim_value) * 8 // node.number("bits", 4))
     axis %= _known(len(data))
     return [*data[:axis], *node.sizes(1), *data[axis + 1 :]]
@@ -130,13 +131,13 @@ _RULES: Mapping[str, Mapping[int, Rule]] = {
 def _inference(rules: Mapping[int, Rule]) -> Callable[["InferenceContext"], None]:
     def infer(context: "InferenceContext") -> None:
         node = _Asked(context)
-        for slot, (like, sizes) in rules.items():
+        for slot, (like, sizes) in rules.items():  # each output by its own rule
             if slot < context.get_num_outputs() and context.has_output(slot):
                 kind = TypeProto()
                 try:
                     kind.tensor_type.elem_type = node.kind(like if node.has(like) else 0)
                     kind.tensor_type.shape.dim.extend(sizes(node))
-                except _UnknownError:
+                except _UnknownError:  # the element type is known all the same
                     kind.tensor_type.ClearField("shape")
                 if kind.tensor_type.elem_type:
                     context.set_output_type(slot, kind)

@@ -48,6 +48,7 @@ class _Operator(TypedDict):
 
 def find_schema(op_type: str, version: int, domain: str) -> Schema | None:
     """Return the schema of an operator in a version of its domain, onnxruntime's own included; None without one."""
+    # ONNX's own first: it costs nothing
     with suppress(defs.SchemaError, TypeError):  # TypeError: the version is beyond an int32
         return defs.get_schema(op_type, version, domain)
     if (op_type, domain) in register():
@@ -59,6 +60,7 @@ def find_schema(op_type: str, version: int, domain: str) -> Schema | None:
 def needed(model: ModelProto) -> tuple[str, ...]:
     """Return the operators of a model that are onnxruntime's and not ONNX's, as DOMAIN:OPERATOR, sorted."""
     nodes = walk.nodes((*walk.graphs(model), *model.functions))
+    # functions of the model are no operators
     found = {call_key(node) for node in nodes} - set(map(function_key, model.functions))
     strange = {(name, domain) for domain, name, _ in found if domain or not _is_known(name)}
     mine = strange & register() if strange else ()
@@ -95,7 +97,7 @@ def register(types: bool = False) -> frozenset[tuple[str, str]]:
         schema = _schema(operator)
         if types and name in INFERENCES and hasattr(schema, _SETTER):  # an old onnx lacks it
             schema.set_type_and_shape_inference_function(INFERENCES[name])
-        with suppress(defs.SchemaError):
+        with suppress(defs.SchemaError):  # the version with inference replaces the one without
             defs.deregister_schema(name, version, domain)
         defs.register_schema(schema)
     return frozenset((o["key"][0], o["key"][1]) for o in operators)
@@ -135,6 +137,7 @@ def _operators() -> list[_Operator]:
     found = importlib.util.find_spec("onnxruntime")  # nothing is imported
     if found is None or not found.origin:
         return []
+    # another onnxruntime or onnx: ask again
     state = f"{found.origin} {Path(found.origin).stat().st_mtime_ns} {onnx.__version__}"
     name = f"operators-{hashlib.sha256(state.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, RecursionError):
@@ -144,6 +147,7 @@ def _operators() -> list[_Operator]:
     try:
         command = [sys.executable, "-P", str(_SCRIPT)]
         answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True)
+        # ONNX has these operators itself
         known = {(s.name, s.domain) for s in defs.get_all_schemas_with_history()}
         operators = [o for o in json.loads(answer.stdout) if tuple(o["key"][:2]) not in known]
     except (OSError, ValueError, subprocess.SubprocessError):

@@ -21,6 +21,7 @@ def print_model(model: ModelProto) -> str:
     """
     said = copied(model)
     for node in _nodes(said):
+        # what the text cannot hold is a note in its place
         for attribute in filter(_is_unsaid, node.attribute):
             _put_note(attribute)
     for tensor in walk.attribute_tensors(said):
@@ -68,6 +69,7 @@ def _is_unsaid(attribute: AttributeProto) -> bool:
         return False
     texts = (attribute.s, *attribute.strings)
     is_empty = attribute.type == AttributeProto.STRINGS and not attribute.strings
+    # sparse tensors, empty lists of strings and unprintable characters
     return attribute.type in _SPARSE or is_empty or not all(map(_is_printable, texts))
 
 
@@ -89,6 +91,7 @@ def _put_note(attribute: AttributeProto) -> None:
 
 def _defaults(functions: Iterable[FunctionProto]) -> Iterator[list[str]]:
     """Yield the text of each function's attributes that have defaults."""
+    # ONNX's printer writes the attributes of a node, so each function's defaults are printed as those of a node `X`.
     shown = ModelProto(ir_version=8)
     for function in functions:
         node = shown.graph.node.add(op_type="X", output=["y"])

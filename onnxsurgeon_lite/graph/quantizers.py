@@ -52,14 +52,15 @@ class Quantizers:
             if grid is None:
                 continue
             if node.op_type == QUANTIZE:
+                # a Relu in between belongs to the same rounding
                 for name in _cut_alike(index, node.input[0]):
                     found.grids.setdefault(name, grid)
                 continue
             found.grids[node.output[0]] = grid
-            if node.input[0] not in index.producer:
+            if node.input[0] not in index.producer:  # a constant: a quantized weight
                 found.weights.add(node.output[0])
                 continue
-            before = index.nodes[index.producer[node.input[0]]]
+            before = index.nodes[index.producer[node.input[0]]]  # the QuantizeLinear of a pair
             own = grid_of(index, before) if before.op_type == QUANTIZE else None
             if own is not None:
                 found.sources[node.output[0]] = before.input[0]
@@ -69,11 +70,13 @@ class Quantizers:
     @cached_property
     def behind(self) -> Mapping[str, str]:
         """The input of a QuantizeLinear -> the output of the first DequantizeLinear behind it."""
+        # reversed: the first one wins
         return {source: name for name, source in reversed(self.sources.items())}
 
     def origin(self, name: str) -> list[str]:
         """Return the names that a value around a pair of quantizers may have in the float model, the best first."""
         source = self.sources.get(name, name)
+        # best first: the same value behind its quantizers, the name itself, the value before them
         sides = [self.behind.get(source, name), name, source] + self._read(name)
         return list(dict.fromkeys(itertools.chain(*((side, plain_name(side)) for side in sides))))
 
@@ -83,6 +86,7 @@ class Quantizers:
         made = [index.nodes[index.producer[name]]] if name in index.producer else []
         read = [node.input[0] for node in made if node.op_type == DEQUANTIZE]
         makers = (index.nodes[index.producer[n]] for n in read if n in index.producer)
+        # its integers are computed with a scale that is computed, too
         return [] if any(node.op_type == DYNAMIC for node in makers) else read
 
 
@@ -98,21 +102,25 @@ def _cut_alike(index: GraphIndex, name: str) -> Iterator[str]:
     maker = index.producer.get(name)
     if maker is not None and index.nodes[maker].op_type == "Relu":
         before = index.nodes[maker].input[0]
+        # the Relu is its only reader
         if index.consumers[before] == [maker] and before not in index.outputs:
             yield before
 
 
 def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
     """Return the grid of a QuantizeLinear or a DequantizeLinear; None if it is computed, or not of integers."""
+    # the scale and, where there is one, the zero point
     given = [constant_of(index, name) for name in node.input[1:3] if name]
     if not given or any(array is None for array in given):
         return None
     scale, zero = given[0], given[1] if len(given) > 1 else None
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    # the dtype of the zero point is that of the integers
     dtype = zero.dtype if zero is not None else _dtype_without_zero(index, node, attributes)
     limits = limits_of(dtype)
     if scale is None or limits is None:
         return None
+    # one scale for all is a scalar, however it is written
     wide = np.squeeze(scale.astype(np.float64)) if scale.size == 1 else scale.astype(np.float64)
     shift = np.zeros(wide.shape) if zero is None else zero.astype(np.float64).reshape(wide.shape)
     return Grid(wide, shift, *limits, attributes.get("axis", 1), attributes.get("block_size", 0))
@@ -121,6 +129,7 @@ def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
 def quantum_of(index: GraphIndex, name: str, shape: tuple[int, ...]) -> Wide | None:
     """Return the size of a step of a quantized value, for each element (broadcast); None if it is not quantized."""
     node = index.nodes[index.producer[name]]
+    # its integers are whole steps
     if node.op_type == QUANTIZE or node.op_type.startswith("QLinear"):
         return np.ones(())
     users = (index.nodes[position] for position in index.users(name))
@@ -141,7 +150,7 @@ def _dtype_without_zero(
     if node.op_type == QUANTIZE:
         to = attributes.get("output_dtype", 0)
         return numpy_dtype(to if isinstance(to, int) and to else TensorProto.UINT8)
-    tensor = index.dense(node.input[0])
+    tensor = index.dense(node.input[0])  # without a zero point, the integers say it themselves
     if tensor:
         return numpy_dtype(tensor.data_type)
     return numpy_dtype(TensorProto.UINT8)

@@ -64,6 +64,7 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     """
     proto = index.model.proto
     key = call_key(node)
+    # a function of the model: it has no schema
     if any(function_key(function) == key for function in proto.functions):
         return None
     domain = plain_domain(node.domain)
@@ -81,7 +82,7 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         return None
     place = f"opset {version} of {domain or 'ai.onnx'}"
     unknown = UnknownNameError(node.op_type, place, sorted(known), kind="operator")
-    since = [
+    since = [  # versions that have the operator: older or newer than the model's
         schema.since_version
         for schema in defs.get_all_schemas_with_history()
         if (schema.name, schema.domain) == (node.op_type, domain)
@@ -110,9 +111,12 @@ def fitting_version(nodes: Iterable[NodeProto], domain: str, ir_version: int) ->
     if not known:
         return 1
     newest = int(max(schema.since_version for schema in known))
+    # rows of this table: release, IR version, version of each domain
     rows = [row for row in helper.VERSION_TABLE if row[1] <= ir_version]
     usual = newest if domain else max((int(row[2]) for row in rows), default=newest)
+    # each kind of node is asked once
     kinds = {(n.op_type, len(n.input), tuple(sorted(a.name for a in n.attribute))) for n in nodes}
+    # the usual version first, then older ones, then newer ones
     versions = (*range(usual, 0, -1), *range(usual + 1, newest + 1))
     return next((v for v in versions if all(_takes(domain, v, *kind) for kind in kinds)), None)
 
@@ -160,11 +164,12 @@ def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeP
     types = {name: index.types[name] for name in node.input if name in index.types}
     try:
         _check_types(schema, node, types, what)
+        # without all types, and in bodies, nothing more can be said
         if any(name and name not in types for name in node.input) or walk.bodies(node):
             return {}
         return _inferred(index, schema, node, types, what)
     except EditError:
-        unsettled = UNSETTLED.get()
+        unsettled = UNSETTLED.get()  # within a pipeline: the next step may repair it
         if unsettled is None:
             raise
         unsettled.update(filter(None, node.output))
@@ -178,7 +183,7 @@ def _check_counts(schema: Schema, node: NodeProto, what: str) -> None:
 
 def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:
     if not low <= count <= high:
-        most = "or more" if high > 99 else f"to {high}"
+        most = "or more" if high > 99 else f"to {high}"  # 2147483647 in the schema: no limit
         expected = str(low) if low == high else f"{low} {most}"
         raise EditError(
             f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
@@ -208,6 +213,7 @@ def _check_known_attributes(schema: Schema, node: NodeProto, what: str) -> None:
         )
     for name in given.keys() & schema.attributes.keys():
         attribute, expected = given[name], attribute_type(schema, name)
+        # a reference is filled in by a call
         if attribute.type != expected and not attribute.ref_attr_name:
             kind, has = type_text(expected), type_text(attribute.type)
             raise EditError(
@@ -230,6 +236,7 @@ def require_schemas(index: GraphIndex) -> None:
     not. What gives operators a meaning can rely on it; and on every value having a producer.
     """
     proto = index.model.proto
+    # the table, which has no functions, is fast; the search says where the reader is
     lost = next(dangling(proto), None) if proto.functions or has_dangling(index) else None
     if lost is not None:
         raise EditError(
@@ -239,10 +246,12 @@ def require_schemas(index: GraphIndex) -> None:
     own = opset_versions(proto.opset_import)
     called = {function_key(function) for function in proto.functions}
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
+        # a function imports versions of its own
         imported = versions.get(body.path.partition("/@")[0], own)
         nodes = list(body.nodes)
         for position, node in _unlike(index, body, nodes):
             formal = None
+            # a call has no schema
             if call_key(node) not in called:
                 domain = plain_domain(node.domain)
                 formal = _formal(node.op_type, imported.get(domain, 0), domain)
@@ -262,10 +271,13 @@ def require_schemas(index: GraphIndex) -> None:
 
 def _bodies_fit(node: NodeProto) -> bool:
     """Return whether the bodies of an If, Loop or Scan take and make as many values as the node."""
+    # a Loop's body returns the condition, too
     given, first = len(node.input), int(node.op_type == "Loop")
+    # a Scan of opset 8 has an input more
     takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}[node.op_type]
     bodies = [body for _, body in walk.bodies(node)]
     made = [len(body.output) - first for body in bodies] or [len(node.output)]
+    # branches make the same number of values, at least as many as the node names
     alike = min(made) == max(made) >= len(node.output)
     return alike and all(len(body.input) in takes for body in bodies)
 
@@ -282,9 +294,11 @@ def _unlike(
 ) -> Iterator[tuple[int, NodeProto]]:
     """Yield (position, node), one at least for each operator, number of values and attributes."""
     if len(nodes) > FEW:
+        # columns answer that for all nodes at once
         table = NodeTable(GraphProto(node=nodes).SerializeToString()) if body.path else index.table
         yield from ((position, nodes[position]) for position in table.unlike())
         return
+    # what was seen already: nodes without attributes need no second look
     known = set[tuple[str, str, int, int]]()
     for position, node in enumerate(nodes):
         kind = node.op_type, node.domain, len(node.input), len(node.output)
@@ -352,8 +366,9 @@ def _check_types(
 ) -> None:
     """Check that the operator takes each input's element type, and that inputs of one type variable agree."""
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-    bound: dict[str, str] = {}
+    bound: dict[str, str] = {}  # type variable -> the type that the first of its inputs has
     for slot, name in enumerate(node.input):
+        # the last formal input stands for all further ones
         formal = schema.inputs[min(slot, len(schema.inputs) - 1)]
         kind = types.get(name)
         text = _type_string(kind) if kind is not None else ""
@@ -364,6 +379,7 @@ def _check_types(
                 f"{what}: input {name!r} has type {text}, which {schema.name} does not take",
                 "insert a Cast before it",
             )
+        # some variadic inputs may have different types
         uniform = formal.type_str in allowed and formal.is_homogeneous
         if uniform and bound.setdefault(formal.type_str, text) != text:
             raise EditError(
@@ -392,7 +408,7 @@ def _inferred(
     for name, kind in types.items():
         part.graph.value_info.add(name=name, type=kind)
     for name in dict.fromkeys(node.input):
-        tensor = constant(index, name)
+        tensor = constant(index, name)  # inference reads shapes and axes from constants
         if tensor is not None and not is_external(tensor):
             part.graph.initializer.append(tensor)
             part.graph.initializer[-1].name = name
@@ -402,6 +418,7 @@ def _inferred(
     except RejectedError as error:
         reason = str(error).strip().splitlines()[0].removeprefix("[ShapeInferenceError] ")
         step = None
+        # the most usual cause of this
         if node.op_type == "BatchNormalization" and len(node.output) > 1:
             step = "put it into inference mode: onnxdbg edit inference MODEL"
         elif node.input:

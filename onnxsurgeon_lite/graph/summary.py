@@ -164,13 +164,13 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
     Raises:
         UnknownNameError: there is no such body or value.
     """
-    index, name = enter(index, name)
+    index, name = enter(index, name)  # in a body, the rest of the name is a value of it
     path = index.model.enclosing.path
     if path:
-        name, _ = iterations_in(index, name)
+        name, _ = iterations_in(index, name)  # `q[3]` is `q` at iteration 3
     index.require(name)
     position = index.producer.get(name)
-    kinds = ["input"] if name in index.inputs else []
+    kinds = ["input"] if name in index.inputs else []  # an input with a default is both
     kinds += ["initializer"] if name in index.initializers else []
     kinds += ["produced"] if position is not None else []
     kind = index.type_of(name)
@@ -206,7 +206,7 @@ def model_text(model: Model) -> str:
     """Return the model in ONNX text syntax, weights omitted."""
     proto = copied(model.proto)
     for tensor in walk.tensors(proto):
-        if math.prod(tensor.dims) > ELIDED_ABOVE:
+        if math.prod(tensor.dims) > ELIDED_ABOVE:  # large tensors are elided
             _elide(tensor)
     try:
         return names.shown_text(print_model(proto))

@@ -16,7 +16,7 @@ from onnx import GraphProto, NodeProto, TensorProto
 from onnxsurgeon_lite.model import plain_domain, walk
 from onnxsurgeon_lite.model.wire import Messages, fields
 
-_INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
+_INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7  # fields of a NodeProto
 _NAMES = _INPUT, _OUTPUT
 _READ = frozenset(_NAMES + (_OPERATOR, _ATTRIBUTE, _DOMAIN))
 FEW = 256
@@ -29,7 +29,7 @@ _MOST_ALONE = 16  # names that are looked for one by one
 _CHUNK = 1 << 12  # numbers of an array that are objects at a time
 _MOST_WORDS = 64  # of a name that count for its number
 _WORD = 8  # bytes
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2 ** 64 / the golden ratio, which mixes bits well
 
 _Places = NDArray[np.int64]
 _Numbers = NDArray[np.uint64]
@@ -78,8 +78,10 @@ class NodeTable:
         """Read the nodes of a serialized graph, but for those that another version of it begins and ends with."""
         known = None if like is None else like.encoded
         self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
+        # with some bytes behind, so that a word can be read at the end
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
         self._strings: dict[int, frozenset[str]] = {}  # in the fields of a number
+        # field number -> columns without empty names; -> numbers in order
         self._with_names: dict[int, _Places] = {}
         self._sorted: dict[int, tuple[_Numbers, _Places]] = {}
         if like is not None:
@@ -88,30 +90,34 @@ class NodeTable:
     @classmethod
     def of(cls, graph: GraphProto) -> "NodeTable":
         """Return the table of a graph; the latest ones are known."""
+        # large weights: nodes alone, so that the comparison below stays cheap
         if sum(map(TensorProto.ByteSize, graph.initializer)) > _MOST_BYTES:
             graph = GraphProto(node=graph.node)
         encoded = graph.SerializeToString()
         known = list(_latest)
         found = next((table for table in known if table.encoded.whole == encoded), None)
         if found is None:
+            # the newest table is probably of the graph before the edit
             found = cls(encoded, *known[-1:])
             if len(found.encoded) > FEW:
                 _latest.append(found)
         return found
 
     def _take_over(self, like: "NodeTable") -> None:
+        # Nodes at the begin and at the end are the same in both: only those between are read anew.
         one, two = self.encoded, like.encoded
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
-        if head == len(one) == len(two):
+        if head == len(one) == len(two):  # no node changed
             self._strings = like._strings
-        if "rows" in vars(like) and head + tail:
+        if "rows" in vars(like) and head + tail:  # rows between may be equal, too, at other places
             known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
             each = enumerate(one.among(head, first), head)
             new = (known.get(encoded) or NodeRow.of(self.node(place)) for place, encoded in each)
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
         if "_columns" in vars(like) and head + tail:
-            further = int(one.stops[-1] - two.stops[-1])
+            further = int(one.stops[-1] - two.stops[-1])  # bytes that the end moved by
+            # one for each row of columns: node, start, stop, number
             moved = np.array([[first - last], [further], [further], [0]])
             between = self._scanned(range(head, first))
             self._columns = {}
@@ -129,6 +135,7 @@ class NodeTable:
     @cached_property
     def bodied(self) -> list[int]:
         """The nodes that hold graphs."""
+        # bytes that a body begins with; few other nodes have them
         may = self.encoded.containing(walk.GRAPH_TYPES)
         return [place for place in may if walk.bodies(self.node(place))]
 
@@ -146,6 +153,7 @@ class NodeTable:
     def makers(self, name: str) -> list[int]:
         """Return the nodes that make a value."""
         numbers, nodes = self.made
+        # a number may belong to two names: look at the node itself
         may = sorted(set(nodes[numbers == _numbers_of([name])].tolist()))
         return [place for place in may if name in self.node(place).output[:]]
 
@@ -163,7 +171,7 @@ class NodeTable:
         """Return the nodes whose inputs are all among these values, or omitted; it can hold a few others."""
         reads = np.zeros(len(self.encoded), np.bool_)
         nodes = self._named(_INPUT)[0]
-        reads[nodes] = True
+        reads[nodes] = True  # a node without inputs is not among them
         reads[nodes[~np.isin(self._read, _numbers_of(names), kind="sort")]] = False
         return np.flatnonzero(reads).tolist()
 
@@ -178,7 +186,7 @@ class NodeTable:
     def feeding(self, places: Iterable[int]) -> list[int]:
         """Return the nodes that make inputs of some nodes; it can hold a few others."""
         found, made = self._made_of_read
-        chosen = np.zeros(len(self.encoded), np.bool_)
+        chosen = np.zeros(len(self.encoded), np.bool_)  # for each node: is it wanted
         chosen[list(places)] = True
         makers = np.zeros(len(self.encoded), np.bool_)
         makers[self.made[1][made[found & chosen[self._named(_INPUT)[0]]]]] = True
@@ -204,18 +212,20 @@ class NodeTable:
         whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
         spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
         for node, start, stop in spans:
-            if (name := whole[start:stop]) in readers:
+            if (name := whole[start:stop]) in readers:  # the same number, and the same name
                 readers[name][node] = None
         return {name: list(readers[each]) for name, each in zip(names, encoded, strict=True)}
 
     def _having(self, number: int, asked: _Numbers) -> _Places:
         """Return the places in `_named` of names with these numbers."""
+        # few names: one comparison each is faster than sorting all
         if len(asked) <= _MOST_ALONE and number not in self._sorted:
             named = self._named(number)[3].view(np.uint64)
             return np.flatnonzero(np.logical_or.reduce([named == each for each in asked], axis=0))
         numbers, order = self._by_number(number)
         begins, ends = (np.searchsorted(numbers, asked, side) for side in ("left", "right"))
         sizes = ends - begins
+        # all places between begins and ends, in one array
         places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
         return np.sort(order[places])
 
@@ -228,6 +238,7 @@ class NodeTable:
     def is_used(self, names: Collection[str]) -> bool:
         """Return whether each node is known to make one of these values, or one that the inputs of nodes are."""
         makers = self.made[1][self._made_of_read[1][self._is_inside]]
+        # nodes with outputs, until a reader is found
         unused = np.bincount(self._fields(_OUTPUT)[0], minlength=len(self.encoded)) > 0
         unused[makers] = False
         unused[list(chain.from_iterable(map(self.makers, names)))] = False
@@ -239,7 +250,7 @@ class NodeTable:
         found, made = self._made_of_read
         _, starts, stops, _ = self._named(_INPUT)
         inside = np.flatnonzero(found)
-        same = _same(
+        same = _same(  # where the numbers are equal, the bytes decide
             self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:3, made[inside]]
         )
         known = found.copy()
@@ -256,6 +267,7 @@ class NodeTable:
     def is_made_once(self) -> bool:
         """Whether each value is known to have one producer."""
         numbers, _ = self._by_number(_OUTPUT)
+        # equal neighbors in a sorted list: made twice, or (hardly ever) two names with one number
         return not np.any(numbers[1:] == numbers[:-1])
 
     @cached_property
@@ -265,6 +277,7 @@ class NodeTable:
             return True
         if not self.is_made_once or len(self.bodied) > _MOST_BODIED:
             return False
+        # bodies capture values: those reads are not among the inputs
         return not self._reads_late() and not any(
             place >= reader
             for reader in self.bodied
@@ -275,6 +288,7 @@ class NodeTable:
     def _reads_late(self) -> bool:
         """Return whether an input is made by its node, or behind it."""
         found, places = self._made_of_read
+        # made at the node or behind it
         return bool(np.any(found & (self.made[1][places] >= self._named(_INPUT)[0])))
 
     def _by_number(self, number: int) -> tuple[_Numbers, _Places]:
@@ -291,6 +305,7 @@ class NodeTable:
         numbers, order = self._by_number(_OUTPUT)
         if not len(numbers):
             return np.zeros(len(self._read), np.bool_), np.zeros(0, np.int64)
+        # binary search of all inputs among all outputs at once
         places = np.minimum(np.searchsorted(numbers, self._read), len(numbers) - 1)
         found = numbers[places] == self._read
         return found, order[places]
@@ -315,15 +330,18 @@ class NodeTable:
 
     def unlike(self) -> list[int]:
         """Return the first node of each operator, number of values and attributes."""
+        # one number for each node, refined by one property after the other
         kinds = np.zeros(len(self.encoded), np.int64)
         for number in (_OPERATOR, _DOMAIN):
             kinds = _together(kinds, np.unique(self._hashed(number), return_inverse=True)[1])
         for number in _NAMES:
             counts = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
             kinds = _together(kinds, counts)
+        # nodes with attributes are compared by the bytes of these
         attributes = defaultdict[int, list[bytes]](list)
         for node, start, stop in in_rows(*self._fields(_ATTRIBUTE)[:3]):
             attributes[node].append(self.encoded.whole[start:stop])
+        # of all others, the first of each kind
         plain = np.setdiff1d(np.arange(len(self.encoded)), self._fields(_ATTRIBUTE)[0])
         found = plain[np.unique(kinds[plain], return_index=True)[1]].tolist()
         seen = dict[tuple[int | bytes, ...], int]()
@@ -344,9 +362,10 @@ class NodeTable:
         Args:
             alike: content of constants; those with one content are one input.
         """
+        # The sum of mixed numbers of (input, slot): equal for equal inputs in equal slots.
         count, nodes = len(self.encoded), self._fields(_INPUT)[0]
         read = self._fields(_INPUT)[3].view(np.uint64).copy()
-        for names in _of_one_content(alike):
+        for names in _of_one_content(alike):  # constants of one content count as one name
             numbers = _numbers_of(names)
             read[np.isin(read, numbers, kind="sort")] = numbers[0]
         kinds = self._hashed(_OPERATOR)
@@ -355,18 +374,20 @@ class NodeTable:
         mixed = (read ^ (read >> np.uint64(29)) ^ _FACTOR) * (2 * slots.astype(np.uint64) + _FACTOR)
         kinds[nodes[begins]] += np.add.reduceat(mixed, begins) if len(begins) else 0
         order = np.argsort(kinds, kind="stable")
-        same = np.zeros(count + 1, np.bool_)
+        same = np.zeros(count + 1, np.bool_)  # in sorted order, neighbors with one number are twins
         same[1:-1] = kinds[order][1:] == kinds[order][:-1]
         found: list[int] = np.sort(order[same[1:] | same[:-1]]).tolist()
         return found
 
     def downstream(self, values: Collection[str]) -> set[str]:
         """Return what nodes make that depends on values; they are in topological order, and have no bodies."""
+        # one byte for each node; in topological order, one walk is enough
         seen = bytearray(len(self.encoded))
         for place in chain.from_iterable(self.readers(values).values()):
             seen[place] = True
         inside = np.flatnonzero(self._is_inside)
         makers = self.made[1][self._made_of_read[1][inside]]
+        # for each input that a node makes
         for reader, maker in in_rows(self._named(_INPUT)[0][inside], makers):
             if seen[maker]:
                 seen[reader] = True
@@ -387,7 +408,7 @@ class NodeTable:
     def _decoded(self, starts: _Places, stops: _Places) -> list[str]:
         """Return the strings between some places."""
         whole = self.encoded.whole
-        text = whole.decode("latin-1")
+        text = whole.decode("latin-1")  # one character for each byte, so that places stay the same
         found = [text[start:stop] for start, stop in in_rows(starts, stops)]
         if not all(map(str.isascii, found)):
             for place, each in enumerate(found):
@@ -399,7 +420,7 @@ class NodeTable:
         """Return the fields of a number that are not empty, as `_fields`."""
         if number not in self._with_names:
             columns = self._fields(number)
-            named = columns[2] > columns[1]
+            named = columns[2] > columns[1]  # '' is an omitted input
             self._with_names[number] = columns if named.all() else columns[:, named]
         return self._with_names[number]
 
@@ -418,6 +439,7 @@ class NodeTable:
         at, end = self.encoded.starts[chosen], self.encoded.stops[chosen]
         found: list[tuple[int, _Places]] = []
         odd = np.zeros(places.stop, np.bool_)
+        # One field of every node in each round, for all nodes at once: nodes with few fields drop out early.
         for _ in range(_MOST_FIELDS):
             left = at < end
             if not left.all():
@@ -426,17 +448,19 @@ class NodeTable:
                 break
             tags = self._bytes[at]
             starts, at = self._ends(at + 1)
-            foreign = (tags & 0x87 != 2) | (at > end)
+            # 0x87 keeps the wire type and the mark of longer tags: what is left must be a short field of bytes (2).
+            foreign = (tags & 0x87 != 2) | (at > end)  # tag byte: field number * 8 + wire type
             if foreign.any():
-                odd[nodes[foreign]] = True
+                odd[nodes[foreign]] = True  # read one by one below
                 at[foreign] = end[foreign]
             columns = np.stack((nodes, starts, at))
+            # one block of columns for each field number in this round
             for tag in (present := np.flatnonzero(np.bincount(tags)).tolist()):
                 if tag >> 3 in _READ:
                     found.append(
                         (tag >> 3, columns if len(present) == 1 else columns[:, tags == tag])
                     )
-        odd[nodes[at < end]] = True
+        odd[nodes[at < end]] = True  # more than _MOST_FIELDS
         if odd.any():
             found = [(number, columns[:, ~odd[columns[0]]]) for number, columns in found]
             found += self._one_by_one(np.flatnonzero(odd).tolist())
@@ -448,7 +472,7 @@ class NodeTable:
     def _in_order(self, number: int, some: Sequence[_Places]) -> _Places:
         """Return the fields of a number as `_fields`."""
         columns = np.concatenate(some, axis=1)
-        if len(some) > 1:
+        if len(some) > 1:  # rounds do not keep the order of nodes
             columns = columns[:, np.argsort(columns[0], kind="stable")]
         names = _numbers(self._bytes, *columns[1:]) if number in _NAMES else columns[0]
         return np.concatenate((columns, names.view(np.int64)[None]))
@@ -456,6 +480,7 @@ class NodeTable:
     def _ends(self, at: _Places) -> tuple[_Places, _Places]:
         """Return where fields start and stop, whose sizes are at these places."""
         sizes = self._bytes[at].astype(np.int64)
+        # a varint: seven bits in each byte, the eighth says that more follow
         start, shift = at + 1, 7
         more = np.flatnonzero(sizes > 127)
         while len(more) and shift < 35:
@@ -486,7 +511,7 @@ _latest = deque[NodeTable](maxlen=2)
 
 def _together(kinds: _Places, others: _Places) -> _Places:
     """Return a number for each pair of small numbers."""
-    pairs = kinds * (others.max(initial=0) + 1) + others
+    pairs = kinds * (others.max(initial=0) + 1) + others  # a pair as one number, then numbered anew
     found: _Places = np.unique(pairs, return_inverse=True)[1]
     return found
 
@@ -515,6 +540,7 @@ def _numbers_of(names: Iterable[str]) -> _Numbers:
 def _numbers(data: NDArray[np.uint8], starts: _Places, stops: _Places) -> _Numbers:
     """Return the number of each name; equal names have one number, others nearly always have another."""
     sizes = stops - starts
+    # Eight bytes of every name in each round, mixed into its number; short names drop out early.
     numbers = sizes.astype(np.uint64)
     left = np.arange(len(sizes))
     for step in range(0, _WORD * _MOST_WORDS, _WORD):
@@ -542,7 +568,9 @@ def _same(
 
 def _words(data: NDArray[np.uint8], starts: _Places, stops: _Places, step: int) -> _Numbers:
     """Return eight bytes of each name, which is longer than `step`, from there on, with zeros for those behind it."""
+    # a view of the bytes as overlapping words
     words: _Numbers = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
+    # bytes of the word that are behind the name are shifted out
     missing = np.maximum(_WORD + step - (stops - starts), 0).astype(np.uint64)
     found: _Numbers = words[starts + step] << (missing * np.uint64(8))
     return found
@@ -565,6 +593,7 @@ def every_read(node: NodeProto) -> list[str]:
 
 def captured_by(graph: GraphProto) -> list[str]:
     """Return the values of enclosing scopes that a subgraph uses, at any depth."""
+    # A name is captured if nothing in the subgraph defines it.
     local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     local |= {sparse.values.name for sparse in graph.sparse_initializer}
     used: list[str] = []

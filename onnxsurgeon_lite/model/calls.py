@@ -42,10 +42,11 @@ def check_functions(model: ModelProto) -> None:
     functions: dict[FunctionKey, list[NodeProto]] = {function_key(f): [] for f in model.functions}
     for function in model.functions:  # a malformed model has several of one name
         functions[function_key(function)] += walk.with_inner(function.node)
-    calls = {
+    calls = {  # function -> the functions that it calls, each as often as it calls it
         key: [k for k in map(call_key, nodes) if k in functions] for key, nodes in functions.items()
     }
     try:
+        # called functions come before their callers
         order = list(TopologicalSorter(calls).static_order())
     except CycleError as error:
         names = ", ".join(map(_named, error.args[1][1:]))
@@ -54,6 +55,7 @@ def check_functions(model: ModelProto) -> None:
             "ONNX repeats nodes with Loop",
         ) from error
     depths, sizes = Counter[FunctionKey](), Counter[FunctionKey]()
+    # how deep calls nest below it, and how many nodes its body has when all calls are inlined
     for key in order:
         depths[key] = 1 + max((depths[called] for called in calls[key]), default=0)
         sizes[key] = len(functions[key]) + sum(sizes[called] for called in calls[key])

@@ -25,13 +25,13 @@ def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFi
 
 def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
     """Append `length` bytes of another file, in the kernel if possible; holes stay holes."""
-    file.verify()
-    if isinstance(out, ByteCounter):
+    file.verify()  # even for a hole: the file must be what was loaded
+    if isinstance(out, ByteCounter):  # a dry run counts bytes only
         out.count += length
         return
     for start, stop, is_hole in file.extents(offset, offset + length):
         if is_hole:
-            out.flush()
+            out.flush()  # a hole: no bytes are written, the file only gets longer
             out.truncate(out.tell() + stop - start)
             out.seek(0, os.SEEK_END)
         else:
@@ -39,20 +39,22 @@ def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
 
 
 def _copy_data(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
-    out.flush()
+    out.flush()  # what Python has buffered comes before what the kernel copies
     copy = getattr(os, "copy_file_range", None)  # of Linux
+    # a remote or computed file has no bytes to copy in the kernel
     with contextlib.nullcontext() if not file.is_verbatim else file.path.open("rb") as source:
         while length and source is not None and copy is not None:
             try:
                 done = copy(source.fileno(), out.fileno(), min(length, _CHUNK), offset)
             except OSError as error:
+                # another file system, or one that cannot: copy by reading
                 if error.errno not in _NO_KERNEL_COPY:
                     raise
                 break
-            if not done:
+            if not done:  # the file ends early: reading says so
                 break
             offset, length = offset + done, length - done
-    out.seek(0, os.SEEK_END)
+    out.seek(0, os.SEEK_END)  # the kernel moved the end, not Python's position
     if length:
         for block in file.blocks(offset, length):
             out.write(block)

@@ -50,6 +50,7 @@ class DataFile:
     def of(cls, path: Path, location: str | None = None) -> "DataFile":
         """Return the file as it is now."""
         status = path.stat()
+        # a large file's time and size tell enough
         is_small = status.st_size <= _SMALL and stat.S_ISREG(status.st_mode)
         is_small = is_small and not isinstance(path, Remote)  # whose ETag tells
         digest = zlib.crc32(path.read_bytes()) if is_small else 0
@@ -106,9 +107,10 @@ class DataFile:
         with self.path.open("rb", buffering=0) as file:
             while offset < end:
                 size = min(block, end - offset)
+                # the next place with data is known until it is reached
                 if self.is_verbatim and data <= offset:
                     data = _data_from(file, offset)
-                if offset + size <= data:
+                if offset + size <= data:  # a hole: zeros, without reading
                     read = zeros(size)
                 else:
                     file.seek(offset)
@@ -133,7 +135,7 @@ class DataFile:
                 start = data
                 with contextlib.suppress(OSError):  # the file system does not know: all is data
                     start = min(file.seek(data, SEEK_HOLE), end)
-                if start == data:
+                if start == data:  # no hole further on: data up to the end
                     start = end
                 if data < start:
                     yield data, start, False
@@ -229,6 +231,7 @@ def _is_inside(location: str) -> bool:
         or "\0" in location
         or ".." in parts
         or PurePosixPath(location).is_absolute()
+        # a path with a drive is relative to Posix, and absolute to Windows
         or PureWindowsPath(location).drive
         or location.startswith("*/")  # onnxruntime's marker for memory addresses
     )

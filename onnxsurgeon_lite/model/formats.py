@@ -40,7 +40,7 @@ def parsed(path: Path, kind: str) -> bytes:
         raise ModelFileError(f"{str(path)!r} is ONNX text, not a model", f"build it first: {to}")
     with path.open("rb") as file:
         text = file.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
+    if len(text) > _MOST_BYTES:  # one byte more was asked for than is allowed
         raise ModelFileError(
             f"{str(path)!r} has more than {_MOST_BYTES} bytes of text",
             "write the model as protobuf, with onnx",

@@ -63,10 +63,11 @@ def load(path: str | PathLike[str]) -> Model:
         >>> osl.load("whole_model.onnx").path.name
         'whole_model.onnx'
     """
-    if isinstance(path, HeldPath) and path.model is not None:
+    if isinstance(path, HeldPath) and path.model is not None:  # a session has edited it in memory
         return path.model
     path = placed(path)
     try:
+        # a folder with a configuration is a package
         if not isinstance(path, Remote) and path.is_dir() and (path / PACKAGE).is_file():
             path = _of_package(path)
         source = DataFile.of(path.resolve(strict=True))
@@ -80,14 +81,16 @@ def load(path: str | PathLike[str]) -> Model:
                 f"record takes the PyTorch module that a function returns: {path}:FUNCTION",
             )
         key, text = source.key, text_format(path)
+        # large tensors become references into the file itself
         data = parsed(source.path, text) if text else skeleton(source.path, key)
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no path
         why = getattr(error, "strerror", error)
         raise ModelFileError(f"cannot read {str(path)!r}: {why}", _nearby(path)) from error
     model = Model(_parse(data, path), {key: source}, path)
+    # tensors in other files, and the references that were just made
     for tensor in external_tensors(model.proto) if refers(data) else ():
         _resolve(model, tensor, path.absolute().parent)
-    source.verify()
+    source.verify()  # nothing changed while it was read
     model.loaded = None if text else hash(model.encoded())  # a text is written anew
     return model
 
@@ -96,7 +99,7 @@ def _of_package(folder: Path) -> Path:
     """Return the one model that a package's configuration names; anybody may have written it."""
     pending: list[object] = [json_of(folder / PACKAGE, folder).get("model")]
     names = dict[str, None]()
-    while pending:
+    while pending:  # "filename" is at different depths, for each kind of package
         each = pending.pop()
         if isinstance(each, dict):
             if isinstance(name := each.get("filename"), str):
@@ -111,6 +114,7 @@ def _of_package(folder: Path) -> Path:
         raise ModelFileError(f"{PACKAGE} of {str(folder)!r} {told}", hint)
     (name,) = names
     path = folder / name
+    # a name from a file must not lead out of the folder
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ModelFileError(
             f"{PACKAGE} of {str(folder)!r} names {name!r}, outside of its folder: refused"
@@ -138,7 +142,7 @@ def loaded(model: ModelLike) -> Model:
     proto = (
         model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
     )
-    if any(external_tensors(proto)):
+    if any(external_tensors(proto)):  # without a folder, nobody knows where the data is
         raise ExternalDataError(
             "the model in memory refers to data files, and its folder is unknown",
             "give the model's path",
@@ -167,14 +171,14 @@ def _parse(data: bytes, path: Path) -> ModelProto:
         raise ModelFileError(
             f"{str(path)!r} is not an ONNX model: {error}", _ANOTHER_KIND
         ) from error
-    if not is_utf8(data):
+    if not is_utf8(data):  # protobuf's parser accepts any bytes
         place, text = next(not_utf8(proto), ("text that was overwritten", b""))
         raise ModelFileError(
             f"{str(path)!r} is not an ONNX model: {place} is not UTF-8: {text[:40]!r}",
             "the specification requires UTF-8 text; decode it in Python, with onnx, and save it again",
         )
     imports = [*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)]
-    odd = [
+    odd = [  # versions that onnx's own functions would overflow at
         v
         for v in (proto.ir_version,) + tuple(o.version for o in imports)
         if not -_INT32 <= v < _INT32
@@ -193,6 +197,7 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
     """Point an external tensor to a key of `Model.files`, and check that its bytes exist."""
     place = entries(tensor.external_data)
     location = place.get("location", "")
+    # the skeleton's references have the key as location, and the model's own file has none
     if location in model.files and model.files[location].location is None:
         file = model.files[location]  # embedded: the wire scan made this reference
     else:
@@ -203,11 +208,12 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
     needed = _byte_count(tensor)
     try:
         offset = int(place.get("offset") or 0)
-        length = int(place.get("length") or needed)
+        length = int(place.get("length") or needed)  # both may be left out
     except ValueError as error:
         raise ExternalDataError(
             f"tensor {tensor.name!r} has an offset or length that is not a number"
         ) from error
+    # a longer stretch than the tensor needs is allowed
     if offset < 0 or length < needed or (offset + length > file.size and not file.is_missing):
         raise ExternalDataError(
             f"tensor {tensor.name!r} needs {needed} bytes at offset {offset} of {file.path.name!r}, "

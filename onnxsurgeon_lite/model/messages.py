@@ -44,12 +44,13 @@ def take_fields(target: Message, source: Message, names: Container[str]) -> None
             continue
         if isinstance(value, str | int):
             setattr(target, field.name, value)
-        else:
+        else:  # lists of messages or of strings
             getattr(target, field.name).extend(value)
 
 
 def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
     """Append declarations of values, parsed all at once: one by one takes long."""
+    # equal types are shared: each is serialized once
     kinds = {id(kind): kind for kind in types.values()}
     encoded = {key: len_field(2, kind.SerializeToString()) for key, kind in kinds.items()}
     around: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # a name of some size, with some type
@@ -57,6 +58,7 @@ def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
     for text, kind in types.items():
         name, behind = text.encode(), encoded[id(kind)]
         key = len(name), id(kind)
+        # only the name differs between declarations of one type and one length of name
         if key not in around:
             whole = len_field(GraphProto.VALUE_INFO_FIELD_NUMBER, len_field(1, name) + behind)
             around[key] = whole.removesuffix(name + behind), behind
@@ -74,9 +76,9 @@ def drop(messages: MutableSequence[M], unwanted: Callable[[M], object]) -> int:
 
 def drop_at(messages: MutableSequence[M], places: Iterable[int]) -> None:
     """Delete the messages at some places; those behind move once for each gap."""
-    stop = first = 0
+    stop = first = 0  # deleting from the end keeps the other places valid
     for place in sorted(set(places), reverse=True):
-        if place != first - 1:
+        if place != first - 1:  # a gap ends: delete the run behind it at once
             del messages[first:stop]
             stop = place + 1
         first = place

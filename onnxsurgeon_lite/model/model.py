@@ -110,6 +110,7 @@ class Model:
         return self._filled()
 
     def _filled(self) -> ModelProto:
+        # the model's own file: inference needs no tensor above LARGE
         if all(file.location is None for file in self.files.values()):
             return self.proto  # tensors in the model's own file are large
         if not any(self._is_small(tensor) for tensor in external_tensors(self.proto)):
@@ -130,7 +131,7 @@ class Model:
         """Return the model with inputs in the place of initializers whose data is missing."""
         if not self.missing():
             return self
-        result = self.copy()
+        result = self.copy()  # weights are inputs then, which inference knows by their types
         for graph in walk.graphs(result.proto):
             known = {value.name for value in graph.input}
             places = [
@@ -154,6 +155,7 @@ class Model:
         external = list(external_tensors(proto))
         if external:
             self.fill(filter(is_external, walk.attribute_tensors(proto)))
+            # computed files exist nowhere: their bytes must be in memory
             self.fill(t for t in external_tensors(proto) if not self.span(t)[0].is_verbatim)
         on_disk = [(tensor,) + self.span(tensor) for tensor in filter(is_external, external)]
         used = {file for _, file, *_ in on_disk}
@@ -162,6 +164,7 @@ class Model:
         folder = Path(os.path.commonpath([f.path.parent for _, f, *_ in on_disk] or [Path.cwd()]))
         for tensor, file, offset, length in on_disk:
             name = os.fsencode(file.path.relative_to(folder)).decode(errors="replace")
+            # a path that is no UTF-8 cannot be the text of a message
             if os.fsencode(name) == os.fsencode(file.path.relative_to(folder)):
                 refer(tensor, name, offset, length)
             else:  # no message can name it
@@ -189,6 +192,7 @@ def is_external(tensor: TensorProto) -> bool:
 
 def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
     """Yield the tensors whose payload is in a file."""
+    # a large graph: searching the bytes is faster than visiting all tensors
     if len(proto.graph.node) > _MANY and not refers(proto.SerializeToString()):
         return iter(())
     return filter(is_external, walk.tensors(proto))

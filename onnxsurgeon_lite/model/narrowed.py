@@ -53,7 +53,7 @@ class NarrowedFile(DataFile):
         with ThreadPoolExecutor(_THREADS) as pool:
             for data in self.source.blocks(offset, scale * length):
                 pending.append(pool.submit(_rounded, data, dtype))
-                if len(pending) > _THREADS:
+                if len(pending) > _THREADS:  # a few blocks are ahead, so that memory does not grow
                     yield pending.popleft().result()
             yield from (each.result() for each in pending)
 
@@ -68,7 +68,7 @@ def narrow_tensor(model: Model, tensor: TensorProto, data_type: int) -> None:
         source, offset, length = model.span(tensor)
         file = NarrowedFile.like(source, data_type)
         model.files[file.key] = file
-        scale = 4 // dtypes.byte_count(data_type, [1])
+        scale = 4 // dtypes.byte_count(data_type, [1])  # an element has 4 bytes in the source
         tensor.data_type = data_type
         refer(tensor, file.key, offset, length // scale)
         return

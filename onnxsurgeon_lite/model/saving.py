@@ -113,11 +113,13 @@ def save_settled(
         return _upload(model, path, external, settle, location, force, dry_run)
     encoded = model.encoded()
     if len(encoded) <= MAX_PROTOBUF:
+        # as it was loaded: the file can be copied
         if external is None and not text and _is_unedited(model, encoded):
             return _copy_source(model, path, Staging(dry_run), force)
-        if not external and not refers(encoded):
+        if not external and not refers(encoded):  # no tensor is in a file
             return _write_plain(model, path, encoded, Staging(dry_run))
     proto = copied(model.proto)
+    # data of another dtype, or more than protobuf takes
     if external is None and (_is_rewritten(model) or embedded_size(model, False) > MAX_PROTOBUF):
         external = True
     with Staging(dry_run) as staging:
@@ -127,7 +129,7 @@ def save_settled(
             data_files = _gather(model, proto, path, location, staging, force)
         else:
             data_files = []
-        settle(proto)
+        settle(proto)  # the structure comes last: it knows where the data went
         return finish(staging, model, proto, path, data_files)
 
 
@@ -145,7 +147,7 @@ def _upload(
         how = {"location": location, "force": force, "dry_run": dry_run}
         written = save_settled(model, Path(folder, path.name), external, settle, **how)  # type: ignore[arg-type]
         sizes = dict[Path, int]()
-        for file in sorted(written.sizes, key=lambda file: file == written.path):
+        for file in sorted(written.sizes, key=lambda file: file == written.path):  # the model last
             target = path.parent / file.relative_to(folder)
             sizes[target] = written.sizes[file]
             if not dry_run:
@@ -169,7 +171,7 @@ def finish(
     require_no_data(path)
 
     def write(out: BinaryIO, instead: Mapping[Path, Path]) -> None:
-        if unedited is not None and not instead:
+        if unedited is not None and not instead:  # no data file has another name than it says
             copy_span(out, unedited, 0, unedited.size)
             return
         structure = _referring(proto, path, instead) if instead else proto
@@ -187,6 +189,7 @@ def finish(
         written = dict(staging.waiting)
         replaced = {str(target) for target in written.values() if target.exists()}
         for target in replaced.intersection(map(os.path.realpath, data_files)):
+            # another model may have begun to refer to a file since
             require_unshared(Path(target), path, written)
 
     kept = staging.finish(path, write, check)
@@ -207,7 +210,7 @@ def _referring(proto: ModelProto, path: Path, instead: Mapping[Path, Path]) -> M
 
 def _verify(model: Model, path: Path, on_disk: Iterable[TensorProto]) -> None:
     """Raise `SourceChangedError` if what is written, or overwritten, is not what was loaded."""
-    used = {model.span(tensor)[0] for tensor in on_disk}
+    used = {model.span(tensor)[0] for tensor in on_disk}  # what is read, and what is overwritten
     for file in model.files.values():
         if not file.is_missing and (file in used or _is_same_file(file.path, path)):
             file.verify()
@@ -255,6 +258,7 @@ def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Wri
         data_files = _copy_data_files(model, proto, path, staging, force)
         if _is_same_file(source.path, path):
             return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
+        # only if every reference still holds
         same = all(file.location == location for file, location in places.items())
         return finish(staging, model, proto, path, data_files, source if same else None)
 
@@ -284,13 +288,14 @@ def _copy_data_files(
     places = _places(model, proto, path)
     for tensor in external_tensors(proto):
         file, offset, length = model.span(tensor)
-        if file in places:
+        if file in places:  # data inside of the model's file stays there
             refer(tensor, places[file], offset, length)
     targets = {path.parent / location: file for file, location in places.items()}
     for target, file in targets.items():
         if file.is_missing or _is_same_file(file.path, target):
             continue
         if os.path.lexists(target):
+            # the same bytes are there already
             if target.is_file() and same_contents(file, DataFile.of(target)):
                 continue
             _require_replaceable(target, path, force)
@@ -317,9 +322,11 @@ def _places(model: Model, proto: ModelProto, path: Path) -> dict[DataFile, str]:
                 f"put {file.location!r} there first, or write {command('-o', str(_beside(file, path.name)))}",
             )
         plain = "/" not in file.location and has_own_name(file.location, path)
+        # `weights.bin` beside another model is not this model's, unless it has the model's name
         if plain or file.is_missing or _is_same_file(file.path, target):
             places[file] = file.location
     stem = path.name.removesuffix(".onnx")
+    # otherwise `<name>.data`, `<name>.1.data`, ...
     free = (f"{stem}.data" if n == 0 else f"{stem}.{n}.data" for n in count())
     unused = (name for name in free if name not in places.values())
     return places | {f: next(unused) for f in files if f.location is not None and f not in places}
@@ -338,6 +345,7 @@ def _gather(
     require_inside(location, path.name)
     locate(path.parent, location)
     target = path.parent / location
+    # also tensors that were in other files, however small
     large = [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
     large += [
         t
@@ -361,7 +369,7 @@ def _gather(
             else:
                 file, start, length = model.span(tensor)
                 offset = written.setdefault((file.key, start, length), position)
-                if offset == position:
+                if offset == position:  # these bytes were not written yet
                     copy_span(out, file, start, length)
                     position += length
             refer(tensor, location, offset, length)
@@ -380,7 +388,7 @@ def _require_replaceable(data: Path, path: Path, force: bool) -> None:
 
 def _belongs(data: Path, path: Path) -> bool:
     """Return whether the model at `path` keeps its tensors in `data`."""
-    if not path.exists():
+    if not path.exists():  # nothing is there, so nothing belongs to it
         return False
     try:
         return any(_is_same_file(file.path, data) for file in load(path).files.values())

@@ -72,6 +72,7 @@ def require_replaceable(path: Path, force: bool) -> None:
 
 def require_no_data(path: Path) -> None:
     """Raise `SharedDataError` if a file that is to become something else holds the data of a model."""
+    # a model that is overwritten by a model is what the user wants
     if not path.is_file() or is_model(path):
         return
     for other in other_users(path, path):
@@ -90,12 +91,14 @@ def foreign_content(file: DataFile, used: Iterable[tuple[int, int]], model: Path
     """
     start = file.start(_START)
     found = next((what for magic, what in _FORMATS.items() if start.startswith(magic)), "")
+    # safetensors: the size of a header, and the header, which is JSON
     if not found and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= file.size:
         found = "a safetensors file"
     if not found and _is_text(start):
         found = "text"
     if found:
         return f"it begins like {found}"
+    # its name says whose it is
     if has_own_name(str(file.location), model) or not _has_contents(file, used):
         return ""
     return "it holds bytes that the model does not refer to, and its name is not the model's"
@@ -109,9 +112,10 @@ def has_own_name(location: str, model: Path) -> bool:
 
 
 def _model_files(folder: Path) -> Iterator[Path]:
+    # the folder and all above it: a location may lead into subfolders
     for place in chain([folder], folder.parents):
         yield from (path for path in _files(place) if _looks_like_model(path))
-    for below, _, names in os.walk(folder):
+    for below, _, names in os.walk(folder):  # below, names must do: there may be very many files
         if below != str(folder):
             yield from (Path(below, name) for name in names if ".onnx" in name.lower())
 
@@ -157,16 +161,19 @@ def _structure(path: Path) -> ModelProto | None:
 
 def _is_text(start: bytes) -> bool:
     try:
+        # the last character may be cut off
         text = start.decode(errors="strict" if len(start) < _START else "ignore")
     except UnicodeDecodeError:
         return False
     printable = all(c.isprintable() or c in "\t\r\n\f" for c in text)
+    # not more than one cut character is missing
     return printable and len(text.encode()) > len(start) - 4 and start != b""
 
 
 def _has_contents(file: DataFile, used: Iterable[tuple[int, int]]) -> bool:
     """Return whether unused bytes of a file are anything but padding."""
     position = 0
+    # the gaps between what is used, and the rest of the file
     for start, stop in chain(used, [(file.size, file.size)]):
         gap = file.blocks(position, start - position) if start > position else ()
         if any(block != zeros(len(block)) for block in gap):

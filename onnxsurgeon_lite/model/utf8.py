@@ -47,7 +47,7 @@ def not_utf8(message: Message, place: str = "") -> Iterator[tuple[str, bytes]]:
         values = list(value) if field.is_repeated else [value]
         for number, item in enumerate(values):
             here = f"{place}{field.name}" + (f"[{number}]" if field.is_repeated else "")
-            if field.message_type is not None:
+            if field.message_type is not None:  # messages in it, with their path in front
                 yield from not_utf8(item, f"{here}.")
             elif field.type == field.TYPE_STRING and isinstance(item, bytes):
                 yield here, item

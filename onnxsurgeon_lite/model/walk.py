@@ -72,6 +72,7 @@ def outputs(nodes: Iterable[NodeProto]) -> Iterator[str]:
 
 def with_bodies(graph: GraphProto) -> list[NodeProto]:
     """Return the nodes of a graph that hold graphs."""
+    # a large graph: the type of such attributes is looked for in the bytes
     if len(graph.node) > _MANY:
         encoded = graph.SerializeToString()
         if not any(kind in encoded for kind in GRAPH_TYPES):

@@ -107,8 +107,10 @@ def skeleton(path: Path, key: str) -> bytes:
                     return source
                 refer = functools.partial(_refer_to_payload, key.encode())
                 walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)
+                # nothing large in it: the file as it is
                 if _rewrite(walk, "Model", 0, size, 0) is None:
                     return source[:]
+                # payloads are not among the pieces: references took their places
                 return b"".join(piece for piece in walk.pieces if isinstance(piece, bytes))
         except _MalformedError as error:
             raise ModelFileError(
@@ -126,11 +128,13 @@ def is_model(path: Path) -> bool:
                 stops = {number: stop for number, _, stop in fields(source, 0, size)}
     except (_MalformedError, OSError, ValueError):  # nothing can be mapped of an empty file
         return False
+    # the last field ends where the file ends, or before
     return _GRAPH in stops and max(stops.values()) <= size
 
 
 def _has_payload(source: bytes) -> bool:
     """Return whether there can be a large payload; plain text, which most of a structure is, cannot hold its head."""
+    # two bytes more, because a head may lie across windows
     parts = (source[at : at + _WINDOW + 2] for at in range(0, len(source), _WINDOW))
     return any(not part.isascii() and _PAYLOAD_HEAD.search(part) for part in parts)
 
@@ -165,7 +169,7 @@ def _has_reference(structure: bytes, start: int, stop: int) -> bool:
 def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int | None:
     """Append the rewritten message to `walk.pieces`; return its new length, or None if nothing changed."""
     source, pieces = walk.source, walk.pieces
-    if kind == "Tensor":
+    if kind == "Tensor":  # a leaf: the caller says what to put instead
         tensor = walk.tensor(source, start, end)
         if tensor is None:
             return None
@@ -174,12 +178,13 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
     if depth > _MAX_DEPTH:
         raise _MalformedError(f"messages nested deeper than {_MAX_DEPTH} at byte {start}")
 
+    # tag (number and wire type) -> the message in that field
     children = {number << 3 | _LEN: child for number, child in _CHILDREN[kind].items()}
     copied, length, at = start, 0, start
     while at < end:
         field_start = at
         tag, at = _varint(source, at, end)
-        if tag & 7 != _LEN:
+        if tag & 7 != _LEN:  # numbers: nothing to enter
             at = _skip(source, tag, at, end)
             continue
         tag_end = at
@@ -189,7 +194,7 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
             raise _MalformedError(
                 f"a field at byte {field_start} needs {size} bytes, {end - at} are left"
             )
-        if (
+        if (  # worth entering, and written as protobuf itself would
             tag in children
             and walk.worth_entering(at, stop)
             and _is_usual(field_start, tag_end, at)
@@ -197,15 +202,16 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
             slot = len(pieces)
             pieces.extend((b"", b""))  # the bytes before the child, and its new tag and length
             new_size = _rewrite(walk, children[tag], at, stop, depth + 1)
-            if new_size is None:
+            if new_size is None:  # nothing changed below: its bytes stay with those around
                 del pieces[slot:]
             else:
+                # a changed child has a new length, so all messages around it have
                 before, header = source[copied:field_start], _encode(tag) + _encode(new_size)
                 pieces[slot : slot + 2] = before, header
                 length += len(before) + len(header) + new_size
                 copied = stop
         at = stop
-    if copied == start:
+    if copied == start:  # no child changed
         return None
     pieces.append(source[copied:end])
     return length + end - copied
@@ -282,6 +288,7 @@ def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[
     number, field_start, payload, stop = fields.payloads[0]
     if stop - payload <= LARGE or (stop - payload) % _SIZES[number] or not fields.usual:
         return None  # protobuf itself refuses it, or reads it
+    # packed numbers of another dtype than the field is for
     if fields.data_type not in _PACKED_TYPES.get(number, (fields.data_type,)):
         return None
     entries = {b"location": key, b"offset": b"%d" % payload, b"length": b"%d" % (stop - payload)}
@@ -290,6 +297,7 @@ def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[
         for name, value in entries.items()
     )
     external = _encode(_DATA_LOCATION << 3 | _VARINT) + b"\x01"
+    # the tensor without its payload, then where that is
     return [source[start:field_start], source[stop:end], reference + external]
 
 
@@ -303,7 +311,7 @@ def _embed_payload(
         return None
     pieces: list[Piece] = []
     copied = start
-    for reference, stop in sorted(fields.references):
+    for reference, stop in sorted(fields.references):  # everything but the reference itself
         pieces.append(source[copied:reference])
         copied = stop
     pieces.append(source[copied:end])
@@ -335,10 +343,12 @@ class Messages:
         whole, at = self.whole, 0
         if like is not None and len(like):
             ends, further = np.stack((like.starts, like.stops)), len(whole) - len(like.whole)
+            # messages that both begin and end with are known: only between them is walked
             head, tail = like._kept(whole)
             last = len(like) - tail
             at, until = (int(like.stops[n - 1]) if n else 0 for n in (head, last))
             yield ends[:, :head]
+            # where the walk ended must be where the known end begins
             found, at = _walked(whole, tag, at, until + further)
             yield found
             if tail and at == until + further:
@@ -368,6 +378,7 @@ class Messages:
         if not places:
             return b""
         if isinstance(places, range) and places.step == 1:
+            # from the end of the message before: its own tag and length are included
             first = self.stops[places.start - 1] if places.start else 0
             return self.whole[first : self.stops[places.stop - 1]]
         return b"".join(self.joined(range(place, place + 1)) for place in places)
@@ -388,14 +399,16 @@ class Messages:
         for part in parts:
             at = self.whole.find(part, 0, end)
             while at >= 0:
+                # the message that ends after it
                 place = int(np.searchsorted(self.stops, at, "right"))
                 found.add(place)
-                at = self.whole.find(part, self.stops[place], end)
+                at = self.whole.find(part, self.stops[place], end)  # go on in the next message
         return sorted(found)
 
     def _kept(self, whole: bytes) -> tuple[int, int]:
         """Return how many messages another whole begins with, too, and how many stand before the same end."""
         one, two = np.frombuffer(self.whole, np.uint8), np.frombuffer(whole, np.uint8)
+        # messages that end within the equal bytes
         head = int(np.searchsorted(self.stops, _alike_bytes(one, two), "right"))
         first = len(one) - _alike_bytes(one[::-1], two[::-1])
         tail = int(np.count_nonzero(self.stops[:-1] >= first))
@@ -409,6 +422,7 @@ class Messages:
         one, two = (np.frombuffer(side.whole, np.uint8)[: side.stops[-1]] for side in sides)
         head = _alike(one, two, self.stops, others.stops)
         one, two = one[::-1], two[::-1]
+        # the same from the end, with both reversed
         tail = _alike(one, two, *(side.stops[-1] - side.starts[::-1] for side in sides))
         return head, min(tail, count - head)
 
@@ -419,6 +433,7 @@ def _alike(
     """Return how many messages two sequences of them begin with, that end at these places."""
     count = min(len(ends), len(other_ends))
     first = _alike_bytes(one, two)
+    # where the lengths differ, equal bytes may be cut differently
     apart = ends[:count] != other_ends[:count]
     return min(
         int(np.searchsorted(ends, first, "right")), int(apart.argmax()) if apart.any() else count
@@ -439,7 +454,7 @@ def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
     while at < until and whole[at] == tag:
         size, at = whole[at + 1], at + 2
         if size > 127:
-            size, at = _varint(whole, at - 1, end)
+            size, at = _varint(whole, at - 1, end)  # a longer length: read it from its first byte
         add(at)
         at += size
         add(at)
@@ -449,6 +464,7 @@ def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
 def field_start(whole: bytes, number: int) -> int:
     """Return where the first field of a number is, or would be: all are in order and length-delimited, below 16."""
     at = 0
+    # length-delimited, with a tag of one byte, and a smaller number
     while at < len(whole) and whole[at] & 0x87 == _LEN and whole[at] >> 3 < number:
         _, at = _walked(whole, whole[at], at, len(whole))
     return at
@@ -480,7 +496,7 @@ def _unknown(fields: UnknownFieldSet) -> bytes:
     encoded = b""
     for unknown in fields:
         encoded += _encode(unknown.field_number << 3 | unknown.wire_type)
-        match unknown.wire_type:
+        match unknown.wire_type:  # wire types of the encoding
             case 0:
                 encoded += _encode(unknown.data)
             case 2:
@@ -538,7 +554,7 @@ def _varint(source: Buffer, at: int, end: int) -> tuple[int, int]:
     while at < end:
         byte = source[at]
         at += 1
-        value |= (byte & 0x7F) << shift
+        value |= (byte & 0x7F) << shift  # seven bits at a time, the lowest first
         if byte < 128:
             return value, at
         shift += 7

@@ -1,4 +1,7 @@
-"""Put a node between an input or output of the graph and the nodes inside: outside it has another type."""
+"""Give an input or output of the graph another type: a new node converts between it and the value inside.
+
+Outside is what users of the model see; inside, the nodes keep the type that they had.
+"""
 
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
@@ -27,6 +30,7 @@ def border(index: GraphIndex, name: str) -> ValueInfoProto:
         raise UnknownNameError(
             name, "the model", [*index.inputs, *index.outputs], kind="input or output"
         )
+    # With a default or as both ends at once, the name would need two types.
     if name in index.inputs and (name in index.outputs or name in index.initializers):
         what = "an output too" if name in index.outputs else "an input with a default"
         raise EditError(
@@ -39,14 +43,17 @@ def border(index: GraphIndex, name: str) -> ValueInfoProto:
 def converter(index: GraphIndex, name: str, op_type: str) -> tuple[int, str] | None:
     """Return the node that `convert` put between an input or output and the inside, and the value inside."""
     is_input = name in index.inputs
+    # The one node at the border: the only reader of an input, or the producer of an output.
     places = index.readers([name])[name] if is_input else index.makers([name])
     if len(places) != 1 or name in index.inputs.keys() & index.outputs.keys():
         return None
     node = index.nodes[places[0]]
     ends = node.output if is_input else node.input
     inside = ends[0] if len(ends) == 1 else ""
+    # a value that is an input or output itself is no inner one
     if node.op_type != op_type or inside in index.inputs.keys() | index.outputs.keys():
         return None
+    # The name shows that `convert` made it: a Cast that the model brought itself is not taken away.
     return (places[0], inside) if inside.startswith(_inside(name, op_type)) else None
 
 
@@ -54,11 +61,12 @@ def take_away(index: GraphIndex, name: str, outside: TypeProto, place: int, insi
     """Take the node between an input or output and the inside away, in place."""
     graph = index.graph
     readers = index.readers([inside])[inside]
+    # Without the node, the outer value takes the place of the inner one.
     drop_at(graph.node, [place])
     drop_declarations(graph, {inside})
-    if name in index.inputs:
+    if name in index.inputs:  # its readers read the input again
         rename_uses([index.nodes[position] for position in readers], {inside: name})
-    else:
+    else:  # its producer makes the output again
         rename_values(index.model.proto, graph, {inside: name})
     _declaration(graph, name).type.CopyFrom(outside)
 
@@ -86,13 +94,12 @@ def convert(index: GraphIndex, name: str, outside: TypeProto, node: NodeProto) -
         rename_uses([index.nodes[position] for position in readers], {name: inside})
         node.input[:], node.output[:] = [name], [inside]
         graph.node.insert(0, node)
-        _declaration(graph, name).type.CopyFrom(outside)
     else:
         rename_values(index.model.proto, graph, {name: inside})
         _declaration(graph, inside).name = name
         node.input[:], node.output[:] = [inside], [name]
         graph.node.append(node)
-        _declaration(graph, name).type.CopyFrom(outside)
+    _declaration(graph, name).type.CopyFrom(outside)
     return inside
 
 

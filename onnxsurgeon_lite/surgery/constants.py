@@ -17,7 +17,7 @@ from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
-_MOST_FILLED = (1 << 31) - 1  # bytes: a protobuf message holds no more
+_MOST_FILLED = (1 << 31) - 1  # bytes: a protobuf message cannot be larger
 
 Numbers = int | float | str | list["Numbers"] | Array
 """A number, a string, nested lists of them, or an array."""
@@ -32,8 +32,10 @@ def make_tensor(
         like: the tensor to replace: a single number fills its shape, and the payload keeps its form.
     """
     array = _converted(name, value, data_type)
+    # `set-constant w 0` fills the whole shape of the tensor that it replaces.
     if like is not None and not array.ndim:
         array = _filled(name, array, like.dims)
+    # typed fields: float_data, int64_data, ...
     if like is not None and not is_raw(like) and array.size:
         tensor = helper.make_tensor(name, data_type, array.shape, array.ravel().tolist())
     else:
@@ -60,6 +62,7 @@ def parse(text: str) -> Numbers:
         value: Numbers = json.loads(text)
     except (ValueError, RecursionError):
         return text
+    # A JSON object or null is no number: the user meant the text itself.
     return text if isinstance(value, dict) or value is None else value
 
 
@@ -82,6 +85,7 @@ def data_type_named(name: str) -> int:
     Raises:
         UnknownNameError: neither has one.
     """
+    # ONNX's name first (`float`), then numpy's (`float32`).
     with suppress(ValueError):
         return dtypes.data_type_of(name)
     try:
@@ -99,6 +103,7 @@ def data_type_for(name: str, value: Numbers) -> int:
         array = np.asarray(value)
     except ValueError as error:
         raise EditError(f"the value of {name!r} has lists of different lengths") from error
+    # numpy kind -> data type; every other kind (text, objects) is a string.
     kinds = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
     return int(kinds.get(array.dtype.kind, TensorProto.STRING))
 
@@ -117,9 +122,10 @@ def _converted(name: str, value: Numbers, data_type: int) -> Array:
         raise EditError(f"the value of {name!r} has lists of different lengths") from error
     if data_type == TensorProto.STRING:
         return array
-    if array.dtype.kind in "OUS":
+    if array.dtype.kind in "OUS":  # objects, str, bytes
         raise EditError(f"{name!r} is {kind}, {value!r} is not a number", "write 3, 0.5 or [1, 2]")
     target = dtypes.numpy_dtype(data_type)
+    # Floats may be rounded. Integers and bools must come back unchanged: int8 cannot hold 300, int64 not 0.5.
     with np.errstate(all="ignore"):
         converted: Array = array.astype(target)
         back = converted.astype(array.dtype)
@@ -131,5 +137,6 @@ def _converted(name: str, value: Numbers, data_type: int) -> Array:
 
 def is_raw(tensor: TensorProto) -> bool:
     """Return whether the payload is raw bytes; strings, and small floats without a typed field, count as raw."""
+    # The typed fields; strings are read as raw because no typed numbers are there.
     typed = tensor.float_data or tensor.int32_data or tensor.int64_data or tensor.double_data
     return is_external(tensor) or not (typed or tensor.uint64_data)

@@ -17,7 +17,8 @@ from onnxsurgeon_lite.model import drop, is_standard
 from onnxsurgeon_lite.surgery.edits import rename_uses
 
 _PLACE = Path(__file__).with_name("contrib.onnxtxt")
-LEAST_OPSET = 18  # from which on the operators of these functions have not changed their meaning
+LEAST_OPSET = 18  # since then, the operators that these functions use have kept their meaning
+# `Name (inputs) => (outputs) {`, lines, `}`: name, inputs, outputs and lines are the groups.
 _SIGNATURE = re.compile(r"^(\w+) \(([^)]*)\) => \(([^)]*)\) {\n(.*?)^}", re.DOTALL | re.MULTILINE)
 _HALF_BYTE, _BYTE = 4, 8  # bits
 _REQUIRED = defs.OpSchema.FormalParameterOption.Single
@@ -54,6 +55,7 @@ def is_contrib(node: NodeProto) -> bool:
     if not any(node.output):
         return False
     if node.op_type == "SimplifiedLayerNormalization":
+        # onnxruntime registers this one in ONNX's own domain, too.
         return node.domain in ("", "ai.onnx", RUNTIME_DOMAIN)
     return node.domain == RUNTIME_DOMAIN and node.op_type in _written()
 
@@ -71,6 +73,8 @@ def contrib_function(
     """
     written = _written()[node.op_type]
     facts = _facts(node, written, types)
+    # A line is a node, a node after conditions, or one of two commands:
+    # `? bias !narrow : y = Add (x, bias)`, `refuse mean`, `need four eight`.
     kept = []
     for line in written.lines:
         words = line.split()
@@ -83,7 +87,7 @@ def contrib_function(
             _holds(facts, w.removeprefix("!")) != w.startswith("!") for w in conditions.split()[1:]
         )
         kept += [rest] if holds and words[:1] not in (["refuse"], ["need"]) else []
-    body = Template("\n".join(kept)).substitute(facts)
+    body = Template("\n".join(kept)).substitute(facts)  # `$epsilon` -> its number
     imports = f'"" : {max(version, LEAST_OPSET)}, "{RUNTIME_DOMAIN}" : 1'
     header = f'<domain: "{RUNTIME_DOMAIN}", opset_import: [{imports}]>'
     signature = f"{node.op_type} ({', '.join(written.inputs)}) => ({', '.join(written.outputs)})"
@@ -105,6 +109,7 @@ def _facts(
     found = _attributes(node, _schema(node))
     if any(node.input[len(written.inputs) :]):
         raise EditError(f"it has more inputs than {len(written.inputs)}")
+    # What is given has its own name as a fact: `? bias :` asks whether the node has that input.
     found |= {
         name: True for name, given in zip(written.outputs, node.output, strict=False) if given
     }
@@ -113,20 +118,21 @@ def _facts(
         if given:
             found[name] = True
         if tensor is not None and tensor.HasField("shape"):
-            found[f"{name}_{len(tensor.shape.dim)}d"] = True
-        if name == written.inputs[0] and tensor is not None:
+            found[f"{name}_{len(tensor.shape.dim)}d"] = True  # `x_3d`: the rank of `x`
+        if name == written.inputs[0] and tensor is not None:  # facts about the first input alone
             found["narrow"] = tensor.elem_type in _NARROW
             rank = len(tensor.shape.dim)
             found["other_axis"] = found.get("axis", -1) not in (-1, rank - 1)
         if name == "zero_points" and given:
             if tensor is None or not tensor.elem_type:
                 raise EditError("the type of its zero points is not known")
-            found["packed"] = tensor.elem_type == TensorProto.UINT8
+            found["packed"] = tensor.elem_type == TensorProto.UINT8  # two 4-bit numbers in a byte
     return found
 
 
 def _schema(node: NodeProto) -> Schema:
     """Return the schema of a node's operator, whose inputs the node must have."""
+    # The domain of onnxruntime has one version; in ONNX's own, any recent one finds the operator.
     schema = find_schema(node.op_type, 1 if not is_standard(node) else 21, node.domain)
     if schema is None:
         raise EditError("onnxruntime, which knows its defaults, is not installed")
@@ -145,18 +151,20 @@ def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
         proto = given.get(name, attribute.default_value)
         if proto.name and proto.type != attribute_type(schema, name):
             raise EditError(f"its {name} is of another type than the operator's")
+        # not set, and without a default
         value = helper.get_attribute_value(proto) if proto.name else 0
         if isinstance(value, float) and not math.isfinite(value):
             raise EditError(f"its {name} is {value}")
         found[name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    # Attention: `group` query heads share one key head; `all_heads` counts queries, keys and values.
     if "kv_num_heads" in found:
         heads, own = int(found["num_heads"]), int(found["kv_num_heads"])
         found |= {"all_heads": heads + 2 * own, "group": heads // max(1, own)}
         found["attention_to_all"] = not found.get("causal", 1)
-    if "bits" in found:
+    if "bits" in found:  # quantized weights; `middle` is the zero point where none is given
         four = found["bits"] == _HALF_BYTE
         found |= {"four": four, "eight": found["bits"] == _BYTE, "middle": 8.0 if four else 128.0}
-    found["another_scale"] = found.get("scale", 0) not in (0, 1)
+    found["another_scale"] = found.get("scale", 0) not in (0, 1)  # 0: the operator's own scale
     found["other_axis"] = found.get("axis", -1) != -1
     return found
 
@@ -166,6 +174,7 @@ def _without_identities(function: FunctionProto) -> FunctionProto:
     names: dict[str, str] = {}
     for node in function.node:
         rename_uses([node], names)
+        # its readers read its input instead
         if node.op_type == "Identity" and node.output[0] not in function.output:
             names[node.output[0]] = node.input[0]
     drop(function.node, lambda node: node.output[0] in names)

@@ -21,8 +21,8 @@ from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.open_body import OpenBody
 from onnxsurgeon_lite.tensors import dtypes
 
-_DOMAIN = "onnxsurgeon_lite.body"  # of functions that are inlined at once
-_AXES_ARE_INPUT = 13  # opset
+_DOMAIN = "onnxsurgeon_lite.body"  # of functions that exist only until they are inlined
+_AXES_ARE_INPUT = 13  # opset: the axes of Unsqueeze
 
 
 def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str]]:
@@ -38,6 +38,7 @@ def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str]]:
 def _straightened(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
     """Like `straighten`; return the constants that decided something, too."""
     model, changes, kept, deciding = _graph_straightened(model, most)
+    # The main graph first, then every body: each is opened as a model of its own, and put back if it changed.
     index = GraphIndex.of(model)
     paths = [f"@{p}/{name}" for p in index.bodied for name, _ in walk.bodies(index.nodes[p])]
     for path in paths:
@@ -56,14 +57,16 @@ def _straightened(model: Model, most: int) -> tuple[Model, list[str], list[str],
 def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
     changes: list[str] = []
     deciding: set[str] = set()
+    # A body that takes the place of its If can hold other Ifs: repeat until nothing is decided any more.
     while True:
         index = GraphIndex.of(model)
         straight = _Straight(index, most, value_names(index))
         nodes = list(chain.from_iterable(map(straight.written, range(len(index.nodes)))))
         if not straight.functions:
-            return model, changes, straight.kept, deciding
+            return model, changes, straight.kept, deciding  # nothing was replaced
         changes += straight.changes
         deciding |= straight.deciding
+        # The body becomes a function and the node a call: inlining gives its values free names.
         result = model.copy()
         del result.proto.graph.node[:]
         result.proto.graph.node.extend(nodes)
@@ -76,6 +79,7 @@ def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list
 
 def _drop_unread(model: Model, names: Set[str]) -> None:
     """Remove those constants of a graph itself that nothing reads any more."""
+    # What a body captured from the graphs around it belongs to them, not to this graph.
     index = GraphIndex.of(model)
     unread = index.unread(names - model.enclosing.names) - index.outputs.keys()
     drop(index.graph.initializer, lambda tensor: tensor.name in unread)
@@ -111,6 +115,7 @@ class _Straight:
         """Return a node, or what stands for it."""
         node, what = self.index.nodes[position], self.index.describe(position)
         if is_standard(node) and node.op_type == "If":
+            # then_branch or else_branch, if the condition is constant
             chosen = self._number(node.input[0])
             if chosen is not None:
                 branch = "then_branch" if chosen else "else_branch"
@@ -121,7 +126,7 @@ class _Straight:
                 return [call]
         if is_standard(node) and node.op_type == "Loop" and self.most:
             count = self._count(position)
-            if isinstance(count, int):
+            if isinstance(count, int):  # otherwise it is the reason why the loop stays
                 self.changes.append(f"{what}: replaced by its {count} iterations")
                 self.deciding.update(filter(None, node.input[:2]))
                 return list(self._iterations(node, count))
@@ -131,16 +136,18 @@ class _Straight:
     def _called(self, body: GraphProto) -> NodeProto:
         """Return a call of a body, without its own inputs and outputs; its constants become those of the graph."""
         named = f"body_{len(self.functions)}"
+        # Inputs of the function: what the body captures, its constants (under new names outside), its own inputs.
         given = {name: name for name in captured_by(body)} | self._hoisted(body)
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
         imports = self.index.model.proto.opset_import
-        ends = list(given) + inputs, outputs
+        ends = list(given) + inputs, outputs  # the arguments of make_function
         made = helper.make_function(_DOMAIN, named, *ends, body.node, imports)
         made.value_info.extend(body.value_info)
         self.functions.append(made)
         return helper.make_node(named, list(given.values()), [], domain=_DOMAIN)
 
     def _hoisted(self, body: GraphProto) -> dict[str, str]:
+        # An initializer of the body becomes one of the graph: name inside -> name outside.
         names = {}
         for tensor in map(copied, body.initializer):
             names[tensor.name] = tensor.name = fresh(tensor.name, self.taken)
@@ -154,29 +161,32 @@ class _Straight:
     def _iterations(self, node: NodeProto, count: int) -> Iterator[NodeProto]:
         """Yield the iterations of a loop, and what stacks their results."""
         body = self._called(walk.bodies(node)[0][1])
+        # Inputs of a Loop: count, condition, states. Outputs: the last states, then the stacked values.
         states, stacked = list(node.input[2:]), node.output[len(node.input) - 2 :]
         rows: list[list[str]] = [[] for _ in stacked]
-        going = self._constant(f"{node.output[0]}_going", np.array(True))
+        going = self._constant(f"{node.output[0]}_going", np.array(True))  # the condition
         for number in range(count):
             at = self._constant(f"{node.output[0]}_at", np.array(number, np.int64))
             call = copied(body)
             call.input.extend(chain([at, going], states))
+            # The last iteration makes the outputs of the node; the others make new states.
             states = list(node.output[: len(states)])
             if number < count - 1:
                 states = [fresh(name or "state", self.taken) for name in states]
             made = [fresh(name or "row", self.taken) for name in stacked]
-            call.output.extend(chain([""], states, made))
+            call.output.extend(chain([""], states, made))  # '' for the condition, which is known
             yield call
             for row, name in zip(rows, made, strict=True):
                 row.append(name)
         for name, state in zip(node.output, states, strict=False):
-            if name and name != state:  # there is no iteration
+            if name and name != state:  # no iteration: the output is the initial state
                 yield helper.make_node("Identity", [state], [name])
         for name, row in zip(stacked, rows, strict=True):
             if name:
                 yield from self._stack(row, name)
 
     def _stack(self, row: list[str], name: str) -> Iterator[NodeProto]:
+        # Each value of a row gets a new first axis; along it, they are concatenated.
         late = onnx_opset(self.index.model.proto) >= _AXES_ARE_INPUT
         axes = [self._constant(f"{name}_axes", np.array([0]))] if late else []
         wide = [fresh(f"{each}_row", self.taken) for each in row]
@@ -196,7 +206,7 @@ class _Straight:
         count = self._number(node.input[0])
         on = self._number(node.input[1]) if len(node.input) > 1 and node.input[1] else 1
         if count is None or on is None:
-            name = node.input[count is not None]
+            name = node.input[count is not None]  # the one that is not constant
             if not name:
                 return "it has no number of iterations"
             return f"{name!r} is no constant (onnxdbg edit fold computes what is constant)"
@@ -206,6 +216,8 @@ class _Straight:
             return "it has no iteration, so nothing says which shape its rows have"
         body = InnerGraph.of(self.index, position, "body")
         inner = body.index
+        # The body returns whether to go on. That must be the condition that it got, through Identities, or a constant
+        # that is true: of the graph itself, or of the body.
         given, name = inner.graph.input[1].name, inner.graph.output[0].name
         while name in inner.producer and inner.nodes[inner.producer[name]].op_type == "Identity":
             name = inner.nodes[inner.producer[name]].input[0]

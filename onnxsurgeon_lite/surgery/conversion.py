@@ -19,7 +19,7 @@ from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.edits import trimmed
 
 _REPLACE = "replace these nodes first: onnxdbg edit rewrite, set-op or remove"
-_HIDDEN = "onnxsurgeon_lite.kept"
+_HIDDEN = "onnxsurgeon_lite.kept"  # the domain of nodes that the converter must not see
 _LISTS = 12  # the opset from which on a Constant takes numbers that are not a tensor
 _NO_VERSION = re.compile(r"No Previous Version of (\w+) exists")
 _NO_ADAPTER = re.compile(r"No Adapter (From|To) Version \$(\d+) for (\w+)")
@@ -34,6 +34,7 @@ class NoAdapterError(EditError):
 
 def redefined(domain: str, operator: str, one: int, two: int) -> bool:
     """Return whether two versions of a domain define an operator differently, as far as is known."""
+    # A schema of both versions with one `since_version` is one definition.
     old, new = (find_schema(operator, v, plain_domain(domain)) for v in (one, two))
     return old is None or new is None or bool(old.since_version != new.since_version)
 
@@ -54,6 +55,7 @@ def move_functions(proto: ModelProto, old: int, version: int) -> list[str]:
     Raises:
         EditError: these nodes do not mean the same in it.
     """
+    # paths of the functions that import another version now
     moved = []
     for function in proto.functions:
         for imported in function.opset_import:
@@ -87,7 +89,7 @@ def _all_fit(nodes: Sequence[NodeProto], one: int, two: int) -> bool:
         schema, other = (defs.get_schema(nodes[0].op_type, version) for version in (one, two))
     except defs.SchemaError:
         return False
-    if other.deprecated:  # as GroupNormalization 18 is: a later version means something else
+    if other.deprecated:  # as GroupNormalization 18 is: a later version defines it differently
         return False
     return all(_fits(node, schema, other) for node in nodes)
 
@@ -98,12 +100,15 @@ def own_nodes(proto: ModelProto) -> Iterator[NodeProto]:
 
 
 def _fits(node: NodeProto, schema: defs.OpSchema, other: defs.OpSchema) -> bool:
+    # The attributes with a number of their own; defaults are compared between the two schemas.
     given = {a.name for a in node.attribute if not _is_default(a, schema)}
     both = schema.attributes.keys() & other.attributes.keys() - given
+    # The names of the inputs that the node has, in both versions: another name is another operand.
     names = [
         [formal.name.removeprefix("input_") for formal in s.inputs][: len(node.input)]
         for s in (schema, other)
     ]
+    # The other version knows all that is given, requires nothing more, and has the same inputs and defaults.
     return (
         given <= other.attributes.keys()
         and not any(a.required for n, a in other.attributes.items() if n not in given)
@@ -132,7 +137,7 @@ def without_allowzero(model: Model) -> tuple[Model, int]:
     """
     result = model.copy()
     computed = 0
-    for path, part in graphs_below(GraphIndex.of(model)):
+    for path, part in graphs_below(GraphIndex.of(model)):  # a Reshape of any body, too
         target = graph_at(result.proto, path)
         for position, node in enumerate(part.nodes):
             if node.op_type == "Reshape" and any(a.name == "allowzero" for a in node.attribute):
@@ -163,12 +168,13 @@ def convert_graph(
 
 def _converted(model: Model, old: int, version: int, kept: Container[str]) -> ModelProto:
     part = copied(model.structure())
-    del part.functions[:]
+    del part.functions[:]  # the converter is for ONNX's own operators of the main graph
     hidden = [node for node in own_nodes(part) if node.op_type in kept]
     if hidden:
         _hide(part, hidden, GraphIndex.of(model))
     if part.graph.sparse_initializer:  # the converter does not support them
         index = GraphIndex.of(model)
+        # As inputs they keep their names and types, and no data is needed.
         names = (sparse.values.name for sparse in part.graph.sparse_initializer)
         part.graph.input.extend(map(index.value_info, names))
         del part.graph.sparse_initializer[:]
@@ -176,6 +182,7 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
     try:
         converted = convert(part, version)
     except RejectedError as error:
+        # the first line of the converter's error says why
         reason = str(error).strip().splitlines()[0]
         if known := _NO_ADAPTER.search(reason):
             side, at, operator = known.groups()
@@ -192,6 +199,7 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
                 f"opset {version} has no {_named(part, absent[1])}, which is new in opset {first}",
                 f"stay at opset {first}, or {_REPLACE}",
             ) from error
+        # No known kind of error: name the operators that change between these versions.
         kinds = sorted(
             {n.op_type for n in own_nodes(part) if redefined("", n.op_type, old, version)}
         )
@@ -200,9 +208,11 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
             f"these change: {few(kinds)}; what the older version has as an attribute must be constant: "
             "onnxdbg edit fold; or convert in smaller steps",
         ) from error
+    # Undo what was done for the converter: numbers instead of tensors, attributes at their defaults.
     for node in own_nodes(converted) if lists else ():
         _restore_list(node, lists, version)
     for node in own_nodes(converted) if version < old else ():
+        # the converter writes them, the older version does not know them
         _drop_defaults(node, old, version)
     for node in walk.nodes(walk.graphs(converted)) if hidden else ():
         if node.domain == _HIDDEN:
@@ -219,6 +229,7 @@ def _as_tensors(part: ModelProto) -> dict[str, AttributeProto]:
     """
     lists: dict[str, AttributeProto] = {}
     for node in own_nodes(part):
+        # A value that the node itself says, in another attribute than a tensor: `value_ints`, `value_float`.
         tensor = constant_of(node)
         if tensor is not None and node.attribute[0].name not in ("value", "sparse_value"):
             given = copied(tensor)
@@ -229,6 +240,7 @@ def _as_tensors(part: ModelProto) -> dict[str, AttributeProto]:
 
 
 def _restore_list(node: NodeProto, lists: Mapping[str, AttributeProto], version: int) -> None:
+    # The tensor's name marks it, through the conversion.
     held = next((a for a in node.attribute if a.t.name in lists), None)
     if held is not None and version >= _LISTS:
         held.CopyFrom(lists[held.t.name])
@@ -266,6 +278,7 @@ def _hide(part: ModelProto, nodes: Sequence[NodeProto], index: GraphIndex) -> No
 
 def _take_over(graph: GraphProto, converted: GraphProto) -> int:
     """Replace a graph's nodes by converted ones, keep equal ones, and return how many changed."""
+    # Nodes that the converter left as they are keep their bytes. Changed ones get back what it drops.
     others, left = _unlike(graph.node, converted.node)
     originals = {name: node for node in left for name in node.output if name}
     changed = 0
@@ -273,9 +286,10 @@ def _take_over(graph: GraphProto, converted: GraphProto) -> int:
         original = next((originals[name] for name in node.output if name in originals), None)
         changed += original is None or _restore(node, original)
     known = {tensor.name for tensor in graph.initializer}
-    if others or left:
+    if others or left:  # otherwise the graph stays as it is, byte for byte
         del graph.node[:]
         graph.node.extend(converted.node)
+    # some adapters turn attributes into initializers
     graph.initializer.extend(t for t in converted.initializer if t.name not in known)
     return changed
 
@@ -284,6 +298,7 @@ def _unlike(
     nodes: Iterable[NodeProto], converted: Iterable[NodeProto]
 ) -> tuple[list[NodeProto], list[NodeProto]]:
     """Return the converted nodes without an equal original, and the originals without an equal converted node."""
+    # Both lists are in the same order, so that one walk along both is enough.
     others, left = [], []
     rest = iter(nodes)
     original = next(rest, None)
@@ -292,6 +307,7 @@ def _unlike(
             original = next(rest, None)
             continue
         others.append(node)
+        # `node` replaces `original`, which is passed too
         if original is not None and not set(original.output).isdisjoint(node.output):
             left.append(original)
             original = next(rest, None)
@@ -303,6 +319,7 @@ def _restore(node: NodeProto, original: NodeProto) -> bool:
     """Restore fields that the converter drops; return whether the node differs from the original."""
     if node == original:
         return False
+    # Bodies are compared one by one, with the same care: equal nodes in them keep their bytes.
     bodies = {a.name: a for a in original.attribute if a.type == AttributeProto.GRAPH}
     inner = 0
     for attribute in node.attribute:
@@ -311,9 +328,10 @@ def _restore(node: NodeProto, original: NodeProto) -> bool:
             kept = copied(body.g)
             inner += _take_over(kept, attribute.g)
             attribute.g.CopyFrom(kept)
-    if not inner and _same(node, original):
+    if not inner and _same(node, original):  # only the body was written anew
         node.CopyFrom(original)
         return False
+    # Everything of the original stays but the operator, what it reads and makes, and its attributes.
     converted = copied(node)
     for field in ("name", "doc_string", "overload", "metadata_props"):
         converted.ClearField(field)

@@ -28,6 +28,7 @@ def decide(
         How many nodes changed.
     """
     changed = 0
+    # Inferred types are more exact than those that the inputs declare.
     known = ((name, index.types.get(name)) for name in index.inputs)
     types = {name: kind for name, kind in known if kind is not None} | dict(types)
     for node in graph.node:
@@ -35,6 +36,7 @@ def decide(
             continue
         if node.op_type == "CastLike":
             changed += _decide_dtype(node, types)
+        # a shape that the model computes
         elif node.op_type == "Reshape" and held(index, node.input[1]) is None:
             shape = _shape(node, types, _rest(index, node.input[1], types))
             if shape is not None:
@@ -64,6 +66,7 @@ def _shape(node: NodeProto, types: Mapping[str, TypeProto], rest: int | None) ->
     Args:
         rest: the place of the computed shape's own -1.
     """
+    # A size with the same symbol before and after is kept: 0 says so. At most one other size may be -1.
     before, after = (dims_of(types.get(name)) for name in (node.input[0], node.output[0]))
     kept = [
         place
@@ -71,12 +74,14 @@ def _shape(node: NodeProto, types: Mapping[str, TypeProto], rest: int | None) ->
         if place < len(before) and dim.dim_param and dim.dim_param == before[place].dim_param
     ]
     unknown = [place for place, dim in enumerate(after) if not dim.HasField("dim_value")]
+    # an empty tensor: 0 would not mean to keep the size
     if not after or 0 in (dim.dim_value for dim in after if dim.HasField("dim_value")):
         return None
     if set(unknown) <= set(kept):
         return [0 if place in unknown else dim.dim_value for place, dim in enumerate(after)]
     if len(unknown) == 1:
         return [-1 if place in unknown else dim.dim_value for place, dim in enumerate(after)]
+    # The computed shape has a -1 itself: then it refuses empty tensors already, and both may be used.
     if rest in unknown and set(unknown) <= {*kept, rest}:
         own = {place: 0 for place in unknown} | {rest: -1}
         return [own.get(place, dim.dim_value) for place, dim in enumerate(after)]
@@ -88,6 +93,7 @@ def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int |
     position = index.producer.get(name)
     if position is None or index.rows[position].op_type != "Concat":
         return None
+    # Add up the lengths of the parts, to know the position of each -1 in the whole shape.
     places, length = [], 0
     for part in index.nodes[position].input:
         tensor, dims = constant(index, part), dims_of(types.get(part))

@@ -103,10 +103,12 @@ def fresh(base: str, taken: set[str] | Taken) -> str:
     """Return `base`, with a number appended if needed, such that it is not in `taken`; add it there."""
     name = base
     if name in taken:
+        # Doubling, then bisection between a taken number (or 0) and a free one: thousands of nodes may have this
+        # base, and trying one number after the other would be quadratic.
         used, number = 0, 1
         while f"{base}_{number}" in taken:
             used, number = number, 2 * number
-        while number - used > 1:  # between a taken and a free one: many nodes may have this name
+        while number - used > 1:
             middle = (used + number) // 2
             used, number = (middle, number) if f"{base}_{middle}" in taken else (used, middle)
         name = f"{base}_{number}"
@@ -122,6 +124,7 @@ def node_names(proto: ModelProto) -> list[str]:
 def name_apart(graphs: Iterable[GraphProto], before: Iterable[str] = ()) -> int:
     """Rename nodes such that none has the name of another, unless as many had it before; return how many."""
     nodes = list(walk.nodes(graphs))
+    # how many nodes had each name before; how many had it so far
     spare, seen = Counter(before), Counter[str]()
     taken = spare.keys() | {node.name for node in nodes}
     renamed = 0
@@ -147,15 +150,17 @@ def rename_values(
     if not names:
         return
     nodes, table = graph.node, NodeTable.of(graph)
+    # A body that makes a value with one of the new names would hide the renamed value from its nodes.
     if table.bodied:
         taken = names_in([graph]).union(names.values()) if taken is None else taken
         clear_bodies(nodes, set(names.values()) - set(defined(graph)), taken)
     _rename_declarations(graph, names)
+    # nodes that name one of the values; others need not be decoded
     touched = [nodes[place] for place in table.encoded.mentioning(names)]
     for node in touched:
         _replace(node.output, names)
     rename_uses(touched, names)
-    if graph is not proto.graph:
+    if graph is not proto.graph:  # training refers to values of the main graph alone
         return
     for training in proto.training_info:
         for binding in chain(training.initialization_binding, training.update_binding):
@@ -189,12 +194,14 @@ def rename_uses(nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
         _replace(node.input, names)
         if not node.attribute:
             continue
+        # the captured names that change: nothing else is visible in its bodies
         needed = {name: names[name] for name in captured(node) if name in names}
         for _, body in walk.bodies(node) if needed else ():
             _rename_captures(body, needed)
 
 
 def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
+    # A name that the body defines itself is another value; one that it would hide makes its own value give way.
     local = set(defined(body))
     visible = {old: new for old, new in names.items() if old not in local}
     clashes = local.intersection(visible.values())
@@ -263,6 +270,7 @@ def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
     held = slots[:]
     if names.keys().isdisjoint(held):
         return
+    # '' is an omitted input, whatever the mapping says.
     for slot, name in enumerate(held):
         if name in names and name:
             slots[slot] = names[name]
@@ -273,6 +281,7 @@ def importing(model: Model, domain: str | None, notes: list[str]) -> Model:
     proto, name = model.proto, plain_domain(domain or "")
     if not name or name in opset_versions(proto.opset_import):
         return model
+    # the latest version of the domain that fits the IR version
     result, version = model.copy(), fitting_version([], name, proto.ir_version) or 1
     result.proto.opset_import.add(domain=name, version=version)
     notes.append(f"domain {name!r} is imported at version {version}")
@@ -291,12 +300,14 @@ def settle(before: GraphIndex, result: Model) -> GraphIndex:
     Returns:
         The index of the result.
     """
+    # GraphIndex raises for names that are made twice, `order` for cycles.
     try:
         after = GraphIndex.of(result)
         _require_whole(before, after)
         order = after.order
     except GraphError as error:
         raise EditError(f"the edit would break the graph: {error.message}", error.hint) from error
+    # the nodes were sorted before the edit, and are not sorted now
     if order != list(range(len(order))) and before.order == list(range(len(before.nodes))):
         reorder(result.proto.graph.node, order)
         return GraphIndex.of(result)
@@ -308,11 +319,12 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
     ordered = [nodes[position] for position in order]
     del nodes[:]
     nodes.extend(ordered)
-    if has_bodies(nodes):
+    if has_bodies(nodes):  # an inner name may stand before the node that now makes it outside
         clear_bodies(nodes, set(walk.outputs(nodes)))
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
+    # Values that existed before and are neither made, nor given, any more.
     gone = set(_changed(before, after)) - after.inputs.keys() - after.initializers.keys()
     gone -= after.producer.keys() if len(after.nodes) <= FEW else after.table.made_among(gone)
     if not gone:
@@ -337,6 +349,7 @@ def _changed(before: GraphIndex, after: GraphIndex) -> Iterator[str]:
         yield from before.producer
         return
     encoded = before.table.encoded
+    # Only the nodes between the common head and tail can have lost an output.
     head, tail = encoded.same(after.table.encoded)
     for position in range(head, len(encoded) - tail):
         yield from filter(None, before.nodes[position].output)

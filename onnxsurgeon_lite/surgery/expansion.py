@@ -16,8 +16,8 @@ from onnxsurgeon_lite.model import Model, copied, function_key, is_standard
 from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.surgery.inlining import inline
 
-_DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that are inlined at once
-_LAST = (1 << 63) - 1
+_DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that exist only until they are inlined
+_LAST = (1 << 63) - 1  # as the end of a slice: all that is left
 ALONG_AXIS = ("Softmax", "LogSoftmax")
 """Operators that before opset 13 take all axes from `axis` on as one."""
 
@@ -73,6 +73,7 @@ def expand(
             function = (function_of or _function)(part, node, version)
             if function is None:
                 continue
+            # Each node gets a function of its own: its nodes depend on the node's types and attributes.
             function.domain, function.name = _DOMAIN, f"{node.op_type}_{len(keys)}"
             _call(target.node[position], function, version)
             result.proto.functions.append(function)
@@ -83,17 +84,20 @@ def expand(
 
 def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
     """Make a node call its function: with the defaults of its attributes, its name and metadata inside."""
+    # Attributes that the node does not set have their defaults, which the function's nodes refer to.
     given = {attribute.name for attribute in node.attribute}
     known = is_standard(node) and defs.has(node.op_type)
     attributes = schema_at(node.op_type, version).attributes if known else {}
     defaults = (a.default_value for name, a in attributes.items() if name not in given)
     node.attribute.extend(default for default in defaults if default.name)
+    # Outputs that the node omits go, and the nodes that only they need.
     pairs = zip(function.output, node.output, strict=False)
     results = {name: value for name, value in pairs if value}
     function.output[:], node.output[:] = list(results), list(results.values())
     kept = _needed(function)
     del function.node[:]
     function.node.extend(kept)
+    # What is left of the node: name, documentation, metadata. The nodes that make its outputs get all of it.
     rest = copied(node)
     for field in ("op_type", "domain", "input", "output", "attribute"):
         rest.ClearField(field)
@@ -103,7 +107,7 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
         else:
             inner.MergeFrom(rest)
     node.op_type, node.domain = function.name, function.domain
-    node.ClearField("name")  # so that it is free
+    node.ClearField("name")  # so that the inner node can have it
 
 
 def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
@@ -114,6 +118,7 @@ def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto
         return _part_of_shape(node, version)
     if node.op_type == "Split":
         return _split_of_sizes(index, node, version)
+    # on the last axis all opsets agree: such a node can stay
     if node.op_type in ALONG_AXIS and _is_last(index, node):
         return None
     return definition(node, version, partial(_types, index, node), later=True)
@@ -137,6 +142,7 @@ def definition(
         return max(known, default=min(versions, default=0) if later else 0)
 
     schema, body = cast("Schema", schema_at(node.op_type, version)), b""
+    # A function that is the same for all types; else one that depends on the types of the inputs.
     if opset := latest(schema.function_opset_versions):
         body = schema.get_function_with_opset_version(opset)
     elif opset := latest(schema.context_dependent_function_opset_versions):
@@ -193,7 +199,7 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
     dims = list(dims_of(shape))
     size = dims[axis].dim_value if -len(dims) <= axis < len(dims) else 0
     parts = ", ".join(f"part{n}" for n in range(count))
-    most = -(-size // given["num_outputs"])
+    most = -(-size // given["num_outputs"])  # rounded up: all parts but the last have this size
     sizes = ([most] * (count - 1)) + [size - most * (count - 1)]
     known = f"sizes = Constant <value = int64[{count}] {{{', '.join(map(str, sizes))}}}> ()"
     return parser.parse_function(f"""<domain: "{_DOMAIN}", opset_import: ["" : {version}]>
@@ -205,6 +211,7 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
 
 def _needed(function: FunctionProto) -> list[NodeProto]:
     """Return the nodes that the outputs depend on, in order."""
+    # From the last node to the first: a node is needed if it makes something that is.
     wanted, kept = set(function.output), []
     for node in reversed(function.node):
         if not wanted.isdisjoint(node.output):

@@ -37,6 +37,7 @@ def keep_names(call: NodeProto, own: FunctionProto) -> None:
     """Let a call know what the nodes and values of its own module are called, and what they have besides."""
     known = by_name(own.value_info)
     values = [known.get(name, ValueInfoProto(name=name)) for name in walk.outputs(own.node)]
+    # What the module of this call calls its nodes and values: a graph with names and types, without operands.
     kept = GraphProto(node=own.node, value_info=values)
     _strip(kept.node)
     call.metadata_props.add(key=_KEPT, value=kept.SerializeToString().hex())
@@ -48,6 +49,7 @@ def _kept(nodes: Sequence[NodeProto], call: NodeProto) -> list[ValueInfoProto]:
         kept = GraphProto.FromString(bytes.fromhex(entries(call.metadata_props)[_KEPT]))
     except (KeyError, ValueError, DecodeError):
         return []
+    # written for another function: it does not fit
     if list(map(call_key, kept.node)) != list(map(call_key, nodes)):
         return []
     _strip(kept.node)  # whoever wrote it
@@ -75,14 +77,17 @@ def inline(model: Model, keys: Collection[FunctionKey]) -> Model:
     """
     result = model.copy()
     proto = result.proto
+    # by key, as the calls name them
     chosen = {function_key(f): f for f in model.proto.functions if function_key(f) in keys}
     drop(proto.functions, lambda function: function_key(function) in chosen)
+    # Training graphs share the names of the main graph, so one set of taken names serves all.
     graphs = [proto.graph]
     for info in proto.training_info:
         graphs += (info.initialization, info.algorithm)
     main = _Caller(proto, chosen, names_in(graphs), _node_names(graphs))
     for graph in graphs:
         main.flatten(graph)
+    # Functions call functions: a function has names of its own.
     for function in proto.functions:
         taken = names_in([GraphProto(node=function.node)]).union(function.input, function.output)
         _Caller(function, chosen, taken, _node_names([function])).flatten(function)
@@ -107,6 +112,7 @@ class _Caller:
 
     def flatten(self, graph: GraphProto | FunctionProto) -> None:
         """Replace the calls of a graph, and of the bodies below it."""
+        # Without recursion: bodies can be nested deeply.
         pending = [graph]
         while pending:
             graph = pending.pop()
@@ -115,6 +121,7 @@ class _Caller:
             pending += (body for n in graph.node if n.attribute for _, body in walk.bodies(n))
 
     def _replace_calls(self, graph: GraphProto | FunctionProto) -> None:
+        # A stack with the first node on top: nodes that take the place of a call are looked at next.
         pending, flat = list(graph.node)[::-1], []
         while pending:
             node = pending.pop()
@@ -131,20 +138,24 @@ class _Caller:
     def _body(self, function: FunctionProto, call: NodeProto) -> GraphProto:
         """Return a function's nodes for one call: with the caller's names, and free ones for inner values."""
         body = GraphProto(node=bound_nodes(function, call))
+        # `own`: the function's name of a value -> the name in the module of the call.
         values, own = _kept(body.node, call), {}
         for name, info in zip(walk.outputs(body.node), values, strict=False):
             own[name], info.name = info.name, name
         self._fit(body, function)
+        # First the bodies in the function: none may define a name that the caller uses.
         clear_bodies(body.node, self.values, self.values)
         self.values.update(defined_inside(body.node))
-        names = dict.fromkeys(function.input, "")
+        names = dict.fromkeys(function.input, "")  # inputs that the call omits are ''
         names.update(zip(function.input, call.input, strict=False))
         copies = []
         for name, given in zip(function.output, call.output, strict=False):
+            # An output that is an input already has a name, so it is copied at the end.
             if given and name in names:
                 copies.append((name, given))
             elif given:
                 names[name] = given
+        # Types: of the inner values only, and only where they say something.
         for info in values or function.value_info:
             if info.name not in names and info != ValueInfoProto(name=info.name):
                 body.value_info.append(info)
@@ -163,6 +174,7 @@ class _Caller:
         nodes = [n for n in walk.with_inner(body.node) if call_key(n) not in self.functions]
         imported = opset_versions(self.proto.opset_import)
         for domain, version in opset_versions(function.opset_import).items():
+            # Another version of the domain is only a problem if it defines one of these operators differently.
             operators = {n.op_type for n in nodes if plain_domain(n.domain) == domain}
             here = imported.get(domain, 0)
             if operators and not here:
@@ -175,6 +187,7 @@ def _convert(
     body: GraphProto, function: FunctionProto, domain: str, version: int, here: int
 ) -> None:
     """Convert a function's nodes to another version of the ONNX domain."""
+    # A model of the function's nodes alone, because the converter takes models.
     imports = [helper.make_opsetid(domain, version)]
     part = ModelProto(ir_version=IR_VERSION, opset_import=imports, graph=body)
     part.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
@@ -192,7 +205,7 @@ def _convert(
             "leave it out, name the others: onnxdbg edit inline MODEL FUNCTIONS",
         ) from error
     del body.node[:]
-    for tensor in result.proto.graph.initializer:
+    for tensor in result.proto.graph.initializer:  # nodes: a function has no initializers
         body.node.append(helper.make_node("Constant", [], [tensor.name], value=tensor))
     body.node.extend(result.proto.graph.node)
 

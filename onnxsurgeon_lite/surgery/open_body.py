@@ -64,6 +64,7 @@ class OpenBody:
             UsageError: the body cannot read them.
         """
         source, also = graph_at(index.model.proto, path), set(also)
+        # A function sees its inputs only. A body sees the values around it, unless it defines the name itself.
         if isinstance(source, FunctionProto):
             if also:
                 raise UsageError(
@@ -72,6 +73,7 @@ class OpenBody:
                 )
             made, names = function_model(index.model.proto, source), set[str]()
         else:
+            # `own` is defined inside; `names`: the outer names, which the body's values must not hide.
             own, names = set(defined(source)), {*index.values(), *index.model.enclosing.names}
             if hidden := also & own:
                 raise UsageError(
@@ -84,6 +86,7 @@ class OpenBody:
         made.functions.extend(index.model.proto.functions)
         made.graph.name = f"{index.graph.name}/{path}"
         model = index.model.with_proto(made)
+        # how the opened model names itself in messages, and the names that are taken outside
         model.enclosing = Enclosing(f"{index.model.enclosing.path}{path}/", frozenset(names))
         return cls(index, path, model, frozenset(also))
 
@@ -113,6 +116,7 @@ class OpenBody:
         # outside, types follow what the body gives
         after = settle(self.index, result)
         results = list(walk.outputs(self._users(result.proto)))
+        # An edit of several steps settles types at its end (`UNSETTLED`): until then these results wait.
         waiting = UNSETTLED.get()
         if stale and waiting is not None:
             waiting.update(results)
@@ -122,6 +126,7 @@ class OpenBody:
 
     def _own_part(self, edited: Model) -> GraphProto:
         """Return the edited body without the values from outside."""
+        # Outer values are inputs or initializers of the model: they must have come back as they were.
         body, source = copied(edited.proto.graph), self.model.proto.graph
         left = dict(_sources(body))
         for name, message in _sources(source):
@@ -133,7 +138,7 @@ class OpenBody:
         for declared in (body.input, body.initializer):
             drop(declared, lambda info: info.name in self.brought)
         drop(body.sparse_initializer, lambda sparse: sparse.values.name in self.brought)
-        shadowing = self.model.enclosing.names.intersection(defined(body))
+        shadowing = self.model.enclosing.names.intersection(defined(body))  # new names of the edit
         if shadowing:
             raise EditError(
                 f"{min(shadowing)!r} would hide the value of that name outside of {self.path!r}",
@@ -141,6 +146,7 @@ class OpenBody:
             )
         self._require_same_interface(body)
         held = graph_at(self.index.model.proto, self.path)
+        # A body's inputs need no types: ones that were opened with the types from outside lose them again.
         for before, after in zip(held.input, body.input, strict=True):
             if isinstance(before, ValueInfoProto) and not before.HasField("type"):
                 after.ClearField("type")
@@ -161,6 +167,7 @@ class OpenBody:
                 f"not {len(names[0])} and {len(names[1])}",
                 "edit what it reads and makes, not what it takes and gives",
             )
+        # ONNX's own operators take bodies by position
         domain = "" if self._is_function else self._users(self.index.model.proto)[0].domain
         if plain_domain(domain) and names != now:
             raise EditError(
@@ -183,6 +190,7 @@ class OpenBody:
         holders: list[ModelProto | FunctionProto] = [result]
         if isinstance(target, FunctionProto):
             holders.append(target)
+        # The model, and the function itself, where it has new domains.
         for holder in holders:
             for domain in needed.keys() - known.keys() - opset_versions(holder.opset_import).keys():
                 holder.opset_import.add(domain=domain, version=needed[domain])
@@ -206,6 +214,7 @@ class OpenBody:
 
 def callers(proto: ModelProto, own: FunctionProto) -> list[NodeProto]:
     """Return the nodes of the main graph that call a function, in their bodies or through other functions too."""
+    # Calls can be indirect: other functions that call this one count, too.
     keys = {
         function_key(function)
         for function in proto.functions

@@ -25,9 +25,12 @@ from onnxsurgeon_lite.surgery.types import (
 
 _Dimension = TensorShapeProto.Dimension
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
-_UNKNOWN = "unk__"  # prefix of the symbols that ONNX's inference invents
+_UNKNOWN = "unk__"  # prefix of the symbols that ONNX's inference makes up: they say nothing
 
 
+# How it works: infer the types with the constants (`infer_before`, in a process of its own) and without them
+# (`infer_left`). A size that is known only with the constants depends on them. Without its shape operand, a Reshape
+# loses its rank, too, and with it everything after: such values (`lost`) keep their old rank for the second inference.
 def relax(
     before: GraphIndex, result: Model, constants: Mapping[str, TensorProto]
 ) -> dict[str, TypeProto]:
@@ -52,12 +55,12 @@ def relax(
     requested = made_here | stale
     ranked: dict[str, TypeProto] = {}
 
-    def without(graph: GraphProto) -> None:
+    def without(graph: GraphProto) -> None:  # the graph as it is without the constants
         drop(graph.initializer, lambda tensor: tensor.name in constants)  # defaults
         _set_types(graph, ranked)
         declare(graph, ranked)
 
-    until = 1 + max(read_here, default=-1)
+    until = 1 + max(read_here, default=-1)  # the nodes up to the last direct reader
     lost = made_here - infer(result, stale, made_here, until, change=without).keys()
     infer_left = None if lost else begin_infer(result, stale, change=without)
     known = infer_before(requested)
@@ -76,6 +79,7 @@ def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
         return
     inferred = infer(result, relaxed.keys())
     types, nothing = declared_types(around_nodes(result.proto.graph)), TypeProto()
+    # identities of three types -> result: most values share a few
     kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
     restored = {}
     for name, kind in inferred.items():
@@ -102,6 +106,7 @@ def _loosened(
 ) -> dict[str, TypeProto]:
     """Return the types that lose something, without it."""
     nothing = TypeProto()
+    # None: stays as it is
     kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
     looser = {}
     for name, kind in types.items():
@@ -119,10 +124,12 @@ def _loosened(
 
 def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
     """Return whether a shape can depend on the numbers: inference propagates only integers."""
+    # Values whose numbers can still become a shape: integers, and what inference computes from them.
     carried = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
     known = set(constants)
     for position in index.order if carried else range(len(index.nodes)):
         node = index.nodes[position]
+        # passes numbers on, and decides no shape itself
         if node.op_type in BY_SHAPE_ALONE and is_standard(node):
             if carried and not carried.isdisjoint(node.input):
                 carried.update(filter(None, node.output))
@@ -141,12 +148,13 @@ def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: 
     dims = dims_of(kind)
     if not kind.tensor_type.HasField("shape") or len(dims) != len(sizes):
         return kind
-    if len(still) != len(sizes):
+    if len(still) != len(sizes):  # without the constants, the rank is not known
         if not is_output:
             kind.tensor_type.ClearField("shape")
             return kind
         still = _of_rank(known).tensor_type.shape.dim
     for dim, size, other in zip(dims, sizes, still, strict=True):
+        # Only a declared size that inference knew, and no longer knows, depends on the constants.
         if _is_known(size) and _same(dim, size) and not _same(size, other):
             _clear(dim)
     return kind
@@ -157,12 +165,12 @@ def _restored(current: TypeProto, original: TypeProto, inferred: TypeProto) -> T
     sizes = dims_of(inferred)
     kind = copied(current)
     shape = kind.tensor_type.shape
-    if not current.tensor_type.HasField("shape"):
+    if not current.tensor_type.HasField("shape"):  # relax removed the whole shape
         if not contradicts(original, inferred):
             return original
         for _ in sizes:
             shape.dim.add()
-    if (
+    if (  # the user declared something else since: that stays
         len(shape.dim) != len(sizes)
         or current.tensor_type.elem_type != original.tensor_type.elem_type
     ):

@@ -21,6 +21,7 @@ def shape_values(node: NodeProto, read: Read, kind: TypeProto | None) -> Element
     attributes = {attribute.name: attribute for attribute in node.attribute}
     first = read(node.input[0]) if node.input else None
     if node.op_type == "Shape":
+        # The attributes `start` and `end` of a Shape: None where they are not set.
         return _shape(
             kind, *(attributes[n].i if n in attributes else None for n in ("start", "end"))
         )
@@ -29,12 +30,14 @@ def shape_values(node: NodeProto, read: Read, kind: TypeProto | None) -> Element
     match node.op_type:
         case "Identity":
             return first
+        # sizes are int64: any other dtype would change numbers
         case "Cast" if attributes["to"].i == TensorProto.INT64:
             return first
         case "Squeeze" if first.size == 1:
             return first.reshape(())
         case "Unsqueeze" if not first.ndim:
             axes = attributes["axes"].ints if "axes" in attributes else read(node.input[1])
+            # one number becomes a list of one
             return first.reshape(1) if axes is not None and np.size(axes) == 1 else None
         case "Gather" if first.ndim == 1:
             return _gather(first, read(node.input[1]))
@@ -42,6 +45,7 @@ def shape_values(node: NodeProto, read: Read, kind: TypeProto | None) -> Element
             return _slice(first, [read(name) for name in node.input[1:]])
         case "Concat":
             parts = [read(name) for name in node.input]
+            # Parts whose numbers are all known, some elements possibly None.
             known = [part for part in parts if part is not None and part.ndim == 1]
             return np.concatenate(known) if len(known) == len(parts) else None
     return None
@@ -64,6 +68,7 @@ def _gather(data: Elements, places: Elements | None) -> Elements | None:
     if places is None or not is_known(places):
         return None
     indices = places.astype(np.int64)
+    # an index outside is an error of the model, which a run shows
     inside = np.all((-data.size <= indices) & (indices < data.size))
     return np.array(data[indices], object) if inside else None
 
@@ -74,5 +79,6 @@ def _slice(data: Elements, operands: list[Elements | None]) -> Elements | None:
     numbers = [int(part.reshape(-1)[0]) for part in operands if part is not None and part.size == 1]
     if len(numbers) != len(operands):
         return None
+    # Operands are starts, ends, axes, steps; the last two have defaults: axis 0, step 1.
     start, end, _, step = tuple(numbers) + (0, 1)[len(numbers) - 2 :]
     return data[start:end:step] if step > 0 else None

@@ -27,7 +27,7 @@ BY_SHAPE_ALONE = frozenset((
 """Operators whose output shapes follow from their input shapes."""
 
 _BY_NUMBERS_BEHIND = frozenset(("Reshape", "Expand", "Tile", "Slice", "Unsqueeze", "Squeeze"))
-"""Operators whose output shapes depend on the numbers of their inputs, the first one excluded."""
+"""Operators whose output shapes depend on the numbers of their inputs, except the first."""
 
 
 def follow(
@@ -44,9 +44,11 @@ def follow(
     Returns:
         A note for each output whose declaration changed.
     """
+    # value -> the value before the edit
     places = {name: (stands_for or {}).get(name, name) for name in types}
     before.learn_types(place for place in places.values() if place in before)
     known = before.types
+    # no old type: nothing can have followed from it
     changed = [n for n, kind in types.items() if places[n] in known and kind != known[places[n]]]
     return retype(before.model, after, changed) if changed else []
 
@@ -58,20 +60,21 @@ def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]
     of `UNSETTLED` are checked again; one that still does not fit keeps its declaration and stays there.
     """
     result, unsettled = after.model, UNSETTLED.get()
+    # Within an edit of several steps, types of the steps before may still wait to fit.
     changed = {*values, *(unsettled or ())}
-    stale = downstream(after, changed) - after.inputs.keys()
+    stale = downstream(after, changed) - after.inputs.keys()  # inputs are declared by the user
     try:
         inferred = _fitting(None if unsettled else before, result, stale)
     except EditError:
         if unsettled is None:
             raise
-        unsettled |= changed
+        unsettled |= changed  # checked again after the next step
         return []
     if unsettled:
         unsettled.clear()
     graph = result.proto.graph
     declare_anew(graph, inferred, stale)
-    vars(after).pop("types", None)  # they are of the declarations before
+    vars(after).pop("types", None)  # the index cached the old declarations
     notes = []
     for info in graph.output:
         kind = inferred.get(info.name)
@@ -86,6 +89,7 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
     try:
         return infer(result, values, strict=True)
     except RejectedError as error:
+        # it did not fit before either: that is not the edit's fault
         if before is not None and not fits(before, values):
             return infer(result, values)
         reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
@@ -131,6 +135,7 @@ def begin_infer(
     model: Model, values: Set[str], *, change: Callable[[GraphProto], None] = lambda _: None
 ) -> Callable[[Set[str]], dict[str, TypeProto]]:
     """Start what `infer` does, where a fork serves to do it; return what waits for the types of values."""
+    # few nodes are faster without a fork; functions need the whole model
     if len(model.proto.graph.node) <= FEW or model.proto.functions:
         return lambda requested: infer(model, values, requested, change=change)
     part, data_prop = _undeclared(model, values, change=change)
@@ -148,6 +153,7 @@ def _answered(
         if strict:
             raise
         return {}
+    # First the outputs, which are enough for most callers.
     types = declared_types(graph, (OUTPUT,), is_complete)
     if not requested <= types.keys():
         types = declared_types(graph, chosen=is_complete)
@@ -162,6 +168,7 @@ def _undeclared(
 ) -> tuple[bytes, bool]:
     """Return a serialized model without the types of some values; and whether sizes can follow from numbers."""
 
+    # what the outputs declare must not be what inference returns
     def forget(rest: GraphProto) -> None:
         for info in rest.output:
             if info.name in values:
@@ -182,6 +189,7 @@ def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
 def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
     """Return whether sizes can follow from computed numbers: propagating data doubles the time of inference."""
     nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
+    # Many nodes: the table knows which operators there are, and decodes only those that matter.
     if len(nodes) > FEW and count is None:
         table = NodeTable.of(graph)
         behind = _BY_NUMBERS_BEHIND | {"Constant"}
@@ -193,10 +201,12 @@ def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
         operator = node.op_type
         if not is_standard(node):
             return True
-        if operator in _BY_NUMBERS_BEHIND:
+        if operator in _BY_NUMBERS_BEHIND:  # shapes, axes, repeats
             read.update(node.input[1:])
+        # an unknown operator may compute a size
         elif operator not in BY_SHAPE_ALONE and operator != "Constant":
             return True
+    # Numbers of initializers and inputs need no propagation, and those of Constants neither.
     read -= {""}.union(
         message.name for kind in (graph.initializer, graph.input) for message in kind
     )
@@ -214,7 +224,7 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
         return False
     if kind != other:
         return True
-    if kind != "tensor_type":
+    if kind != "tensor_type":  # sequences, optionals: only equal types are compatible
         return bool(declared != inferred)
     one, two = declared.tensor_type, inferred.tensor_type
     if one.elem_type and two.elem_type and one.elem_type != two.elem_type:
@@ -223,7 +233,7 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
         return False
     if len(one.shape.dim) != len(two.shape.dim):
         return True
-    return any(
+    return any(  # negative sizes of some exporters say nothing
         a.HasField("dim_value")
         and b.HasField("dim_value")
         and a.dim_value != b.dim_value
@@ -235,6 +245,7 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """Return the values and everything that depends on them."""
     found = set(values)
+    # many nodes in order, without bodies: one walk through the table
     if len(index.nodes) > FEW and not index.bodied and index.table.is_sorted:
         return found | index.table.downstream(found)
     for row in map(index.rows.__getitem__, index.order):

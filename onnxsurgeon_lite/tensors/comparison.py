@@ -24,7 +24,7 @@ _PIECE = 1 << 19  # bytes of each side that are compared at a time where they ar
 _FAST: "dict[DType, np.finfo[Any]]" = {
     np.dtype(n): np.finfo(n) for n in ("float32", "float64", "complex64", "complex128")
 }
-_LOOSE = 1e30
+_LOOSE = 1e30  # above it, products of tolerances may overflow in float32
 _MASK, _GAP = 1e3, 1e-2  # a mask is at least _MASK, and no other element is above _GAP times it
 _COLUMNS = 256  # of an output that mixes units: detectors have fewer, hidden states have more
 _UNITS = 10.0  # times that the smallest of the larger columns exceeds the others
@@ -67,6 +67,7 @@ class Tolerance:
 
     def of(self, name: str) -> "Tolerance":
         """Return what the tensor of a name may differ by."""
+        # an exact name, although it may look like a glob
         fits = (each for glob, each in self.named if name == glob or fnmatchcase(name, glob))
         return next(fits, self)
 
@@ -74,7 +75,7 @@ class Tolerance:
         """Return the numbers for tensors of these dtypes."""
         if not self.own:
             return self
-        usual = default_tolerance(*dtypes)
+        usual = default_tolerance(*dtypes)  # of several dtypes, the coarsest decides
         numbers = usual.atol, usual.rtol, usual.scaled
         return replace(self, atol=numbers[0], rtol=numbers[1], scaled=numbers[2], own=False)
 
@@ -137,8 +138,9 @@ def tolerance_of(
     for glob, given in said.items():
         numbers = {kind: _number(kind, given.get(kind, 0)) for kind in KINDS}
         atol, rtol, ulp, allow = numbers.values()
+        # with nothing but `allow`, the numbers are those of the dtypes
         made[glob] = Tolerance(atol, rtol, ulp=int(ulp), allow=allow, own=given.keys() <= {"allow"})
-    rest = made.pop("*", OWN)
+    rest = made.pop("*", OWN)  # `*`, or the default for all that are not named
     return replace(rest, limit=limit, named=tuple(made.items())) if said or limit else None
 
 
@@ -148,7 +150,7 @@ def _number(kind: str, given: float | str) -> float:
     try:
         found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        found = -1.0
+        found = -1.0  # fails the test below
     if not 0 <= found < (1 if kind == "allow" else math.inf) or isinstance(given, bool):
         example = {"allow": "0.1%", "ulp": "4"}.get(kind, "1e-3")
         raise UsageError(
@@ -251,6 +253,7 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
     if actual.shape != reference.shape:
         return False
     same_dtype = actual.dtype == reference.dtype
+    # a fast test that can only say yes, then the whole comparison
     if same_dtype and actual.dtype.kind != "O" and actual.size:
         a, r = actual.reshape(-1), reference.reshape(-1)
         error = np.empty(min(a.size, _BLOCK), a.dtype)
@@ -268,6 +271,7 @@ def apart(one: object, other: object) -> float:
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
         return math.inf
     found = compare(one, other, EXACT, ())
+    # strings and integers above 2 ** 53 differ without a distance
     text = found.reason in ("shape", "dtype") or (found.exceeding and not found.max_abs)
     return math.inf if text else found.max_abs
 
@@ -302,6 +306,7 @@ def surely_agrees(
 
     def pieces() -> Iterator[list[Array]]:
         for start in range(0, size, _PIECE):
+            # the last piece is shorter
             raw = [piece[: size - start] for piece in scratch.pieces]
             actual.fill(start, raw[0].data)
             reference.fill(start, raw[1].data)
@@ -316,9 +321,9 @@ def _surely_within(pieces: Iterable[list[Array]], dtype: DType, allowed: Toleran
     False says nothing: the arithmetic's rounding could decide, or a mask elsewhere would be the scale.
     """
     top, excess = 0.0, -math.inf
-    bits = f"u{math.gcd(dtype.itemsize, 8)}"
+    bits = f"u{math.gcd(dtype.itemsize, 8)}"  # as unsigned integers, so that NaN equals NaN
     for x, y, error in pieces:
-        if (x.view(bits) == y.view(bits)).all():
+        if (x.view(bits) == y.view(bits)).all():  # equal bytes: nothing to compute
             continue
         # the tolerance itself could overflow
         loose = allowed.atol > _LOOSE or allowed.rtol > 0.5 or not allowed.plain
@@ -327,13 +332,16 @@ def _surely_within(pieces: Iterable[list[Array]], dtype: DType, allowed: Toleran
         with np.errstate(all="ignore"):
             np.subtract(x, y, out=error)
             top, most = max(top, _reach(y)), _reach(error)
+            # some difference is above `atol` alone: subtract what `rtol` allows to each element
             if most >= _safe_atol(dtype, allowed, top):
                 size = np.abs(y)
                 size *= allowed.rtol * _safe(dtype)
                 most = float(np.subtract(np.abs(error, out=error), size, out=error).max())
+        # NaN, Inf, or a magnitude at which elements may be masks
         if not (math.isfinite(most) and top < _MASK / 2):
             return False
         excess = max(excess, most)
+    # the scale is known only now, when all pieces were seen
     return excess < _safe_atol(dtype, allowed, top)
 
 
@@ -347,12 +355,13 @@ def _reach(numbers: Array) -> float:
 
 def _safe(dtype: DType) -> float:
     """Return a factor that makes up for roundings in a dtype's own arithmetic."""
-    return 1 - 8 * float(_FAST[dtype].eps)
+    return 1 - 8 * float(_FAST[dtype].eps)  # room for the roundings of some operations
 
 
 def _safe_atol(dtype: DType, allowed: Tolerance, scale: float) -> float:
     if dtype not in _FAST:
         return math.inf
+    # where numbers are subnormal, a relative share of them may be lost
     lost = 4 * float(_FAST[dtype].tiny) * bool(allowed.rtol)
     return (allowed.absolute(scale) - lost) * _safe(dtype)
 
@@ -380,6 +389,7 @@ def compare(
         (False, 0.5)
     """
     for given in (actual, reference):
+        # what users confuse: a file, a path, a set by name
         if isinstance(given, Mapping | str | os.PathLike) and not isinstance(given, np.generic):
             text = "compare takes two arrays, no files, and not several by name"
             raise UsageError(text, "call compare_sets")
@@ -393,7 +403,7 @@ def compare(
     if actual.shape != reference.shape:
         result.reason = "shape"
         return result
-    strings = [array.dtype.kind in "OUS" for array in (actual, reference)]
+    strings = [array.dtype.kind in "OUS" for array in (actual, reference)]  # objects, str, bytes
     if actual.dtype != reference.dtype and not all(strings):
         if not (_is_number(actual) and _is_number(reference)):
             result.reason = "dtype"
@@ -463,6 +473,7 @@ class _Verdict:
         bound += atol
         apart = block.ulps() if self.tolerance.ulp else None
         if apart is not None:
+            # near enough in units in the last place: allowed, whatever the difference
             bound = np.where(apart <= self.tolerance.ulp, np.maximum(bound, error), bound)
         excess = error - bound
         top, largest = int(excess.argmax()), int(error.argmax())
@@ -471,12 +482,14 @@ class _Verdict:
         if excess[top] > self.worst_excess:
             self.worst_excess, self.worst_at = float(excess[top]), start + top
             self.worst_allowed = float(bound[top])
+        # of a match, the element with the largest difference is shown
         if not start or error[largest] > self.max_abs:
             self.max_abs, self.allowed = float(error[largest]), float(bound[largest])
 
     def count_exactly(self, actual: Array, reference: Array) -> None:
         """Count integers above 2**53 that differ although their nearest float64 are equal."""
         different = np.flatnonzero(actual.reshape(-1) != reference.reshape(-1))
+        # exact comparison only: with a tolerance, float64 is precise enough
         plain = self.tolerance.atol == self.tolerance.rtol == 0
         if different.size and plain:
             self.exceeding = int(different.size)
@@ -498,6 +511,7 @@ def _compare_numbers(
     # one pass over both: the verdict and every metric see each block
     verdict = _Verdict(allowed, atol)
     decides = [] if allowed.limit is None else [allowed.limit.metric]
+    # the metric that decides is measured even where nobody asked for it
     wanted = [name for name in METRICS if name in metrics or name in decides]
     measuring = {name: METRICS[name].make() for name in wanted}
     with np.errstate(all="ignore"):
@@ -527,11 +541,12 @@ def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Arra
     if verdict.non_finite >= 0:
         result.non_finite, result.reason = _index(verdict.non_finite, actual.shape), "non-finite"
         # whatever the other elements say
+        # the worst that a metric can say: cosine NaN, decibels -Inf
         worse = {1.0: math.nan, math.inf: -math.inf}
         result.metrics = {n: worse.get(METRICS[n].best, v) for n, v in result.metrics.items()}
     elif (limit := result.tolerance.limit) is not None:
         result.reason = "metric" if limit.excess(result.metric(limit.metric)) > 1 else ""
-    elif result.exceeding > result.tolerance.allow * result.elements:
+    elif result.exceeding > result.tolerance.allow * result.elements:  # `allow` is a share
         result.reason = "values"
     result.match = not result.reason
 
@@ -551,6 +566,7 @@ def _blocks(actual: Array, reference: Array, in_rows: bool) -> Iterator[Block]:
     """Yield blocks of both; of whole rows of the last axis where that is wanted."""
     a, r = actual.reshape(-1), reference.reshape(-1)
     row = max(1, actual.shape[-1] if actual.ndim else 1)
+    # rows stay whole where a metric looks at rows
     size = row * max(1, _BLOCK // row) if in_rows else _BLOCK
     for start in range(0, a.size, size):
         yield Block(start, (a[start : start + size], r[start : start + size]), row)
@@ -562,6 +578,7 @@ def _by_column(reference: Array, scale: float) -> Numbers | None:
     Columns are those of the last axis, of the one before it where the last is long. Those a hundred times below the
     largest, with a gap above them, have a unit of their own, such as scores beside boxes; probabilities have not.
     """
+    # [..., columns]; [columns, long] as detectors give it: (1, 84, 8400)
     axis = -1 if reference.ndim < 3 or reference.shape[-1] <= _COLUMNS else -2
     if (
         reference.ndim < 2
@@ -571,13 +588,15 @@ def _by_column(reference: Array, scale: float) -> Numbers | None:
         return None
     magnitudes = np.abs(reference.astype(np.float64))
     magnitudes = np.where(np.isfinite(magnitudes), magnitudes, 0)
-    others = tuple(np.delete(np.arange(reference.ndim), axis))
+    others = tuple(np.delete(np.arange(reference.ndim), axis))  # every axis but that of the columns
     tops = magnitudes.max(others, initial=0.0)
     filled = np.count_nonzero(magnitudes, axis=others) >= _FILLED
-    small = filled & (tops <= _GAP * scale)
+    small = filled & (tops <= _GAP * scale)  # a hundred times smaller than the largest column
     above = tops[~small & (tops > 0)]
+    # no gap: the columns are of one kind
     if not small.any() or not above.size or above.min() < _UNITS * tops[small].max():
         return None
+    # rows that sum to 1 are probabilities: small ones have no unit of their own
     if np.allclose(magnitudes.sum(axis), 1, atol=1e-3):
         return None
     shape = np.ones(reference.ndim, int)
@@ -599,6 +618,7 @@ def _scale(reference: Array) -> float:
     magnitudes = np.abs(flat if flat.dtype.kind == "c" else flat.astype(np.float64))
     high = magnitudes >= top * _GAP
     masks = magnitudes[high & np.isfinite(magnitudes)]
+    # no mask: all are large, one alone is, or the large ones differ
     if high.all() or masks.size < 2 or masks.min() < 0.9 * top:
         return top
     return float(magnitudes[~high].max(initial=0.0, where=np.isfinite(magnitudes[~high])))
@@ -611,7 +631,7 @@ def _largest(reference: Array) -> float:
             block = flat[start : start + _BLOCK]
             sizes = np.abs(block if block.dtype in _FAST else block.astype(np.float64))
             most = float(sizes.max())
-            if not math.isfinite(most):
+            if not math.isfinite(most):  # Inf or NaN: the largest of the others
                 most = float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
             top = max(top, most)
     return top

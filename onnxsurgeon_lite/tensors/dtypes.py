@@ -73,6 +73,7 @@ def dtype_name(data_type: int) -> str:
 
 def data_type_of(name: str) -> int:
     """Return the `TensorProto.DataType` with this name; the inverse of `dtype_name`."""
+    # names that an old onnx does not know, first
     return _NAMES.get(name.lower()) or int(TensorProto.DataType.Value(name.upper()))
 
 
@@ -92,7 +93,7 @@ def numpy_dtype(data_type: int) -> DType:
 @functools.cache
 def data_type_of_numpy(dtype: DType) -> int:
     """Return the `TensorProto.DataType` of a numpy dtype."""
-    if dtype.kind in "OUS":
+    if dtype.kind in "OUS":  # objects, str, bytes
         return int(TensorProto.STRING)
     if dtype in _NUMBERS:
         return _NUMBERS[dtype]
@@ -144,7 +145,7 @@ def fits(kind: TypeProto | None, value: Array | list[Array]) -> bool:
     """Return whether a type permits the shape of a value; sequences and unknown types permit every one."""
     if isinstance(value, list) or kind is None or not kind.tensor_type.HasField("shape"):
         return True
-    dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]  # 0 where a size is not known
     return len(dims) == value.ndim and all(
         d <= 0 or d == size for d, size in zip(dims, value.shape, strict=True)
     )
@@ -152,7 +153,7 @@ def fits(kind: TypeProto | None, value: Array | list[Array]) -> bool:
 
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
     """Return the number of `raw_data` bytes for a tensor of this dtype and shape."""
-    return -(-math.prod(dims) * _bits(numpy_dtype(data_type)) // 8)
+    return -(-math.prod(dims) * _bits(numpy_dtype(data_type)) // 8)  # rounded up to whole bytes
 
 
 def require_length(data_type: int, dims: Sequence[int], length: int) -> None:
@@ -176,18 +177,20 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
 
 def _unpacked(raw: bytes | bytearray | memoryview, dtype: DType, count: int) -> Array:
     """Return the `count` elements in raw bytes, flat."""
-    parts = 8 * dtype.itemsize // _bits(dtype)
+    parts = 8 * dtype.itemsize // _bits(dtype)  # elements in a byte: 2 for int4
     if parts == 1:
         return np.frombuffer(raw, dtype)
+    # one column for each element of a byte, the low bits first
     fields = np.empty((len(raw), parts), np.uint8)
     for part in range(parts):
         np.right_shift(np.frombuffer(raw, np.uint8), part * 8 // parts, out=fields[:, part])
-    fields &= 0xFF >> 8 - 8 // parts
+    fields &= 0xFF >> 8 - 8 // parts  # the bits of one element: 0x0F for int4
     return fields.reshape(-1)[:count].view(dtype)
 
 
 def payload(array: Array) -> bytes | memoryview:
     """Return the bytes of `encode`, as a view of the array where it holds them already."""
+    # packed dtypes: in memory, each element takes a byte
     if byte_count(data_type_of_numpy(array.dtype), array.shape) != array.nbytes:
         return encode(array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -216,7 +219,7 @@ def to_array(tensor: TensorProto) -> Array:
         raise SurgeonError(f"tensor {tensor.name!r} refers to data in another file: refused")
     try:
         if tensor.data_type not in _NARROW:
-            return np.asarray(numpy_helper.to_array(tensor))
+            return np.asarray(numpy_helper.to_array(tensor))  # all other dtypes: onnx's own reader
         typed = np.array(tensor.int32_data, np.int32)  # an integer for each number, or packed byte
         raw = tensor.raw_data or typed.astype("u2" if tensor.data_type == 16 else "u1").tobytes()
         return decode(tensor.data_type, tensor.dims, raw)
@@ -242,7 +245,7 @@ def unordered_digest(raw: bytes, data_type: int) -> str:
     """Return a digest of a tensor's elements that a transpose does not change."""
     size = byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
     elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)
-    total = np.uint64(0)
+    total = np.uint64(0)  # a sum of mixed elements does not depend on their order
     with np.errstate(over="ignore"):
         for start in range(0, elements.size, _BLOCK):
             bits = elements[start : start + _BLOCK].astype(np.uint64)

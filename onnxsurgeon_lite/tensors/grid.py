@@ -39,6 +39,7 @@ class Grid:
             return True
         axis = self.axis + len(shape) * (self.axis < 0)
         if self.block:
+            # a scale for each block: as many axes as the tensor
             return self.scale.ndim == len(shape)
         return 0 <= axis < len(shape) and self.scale.shape == (shape[axis],)
 
@@ -84,6 +85,7 @@ class Grid:
         quantum = self.quantum(array.shape)
         low, high = self.range(array.shape)
         numbers = wide(array)
+        # half a quantum is rounding, and a little for float32
         return np.asarray((numbers < low - 0.501 * quantum) | (numbers > high + 0.501 * quantum))
 
     def _spread(self, parameter: Wide, shape: Shape) -> Wide:
@@ -92,7 +94,7 @@ class Grid:
         axis = self.axis + len(shape) * (self.axis < 0)
         if self.block:
             repeated = np.repeat(parameter, self.block, axis)
-            return repeated.take(range(shape[axis]), axis)
+            return repeated.take(range(shape[axis]), axis)  # the last block may be shorter
         return parameter.reshape([-1 if number == axis else 1 for number in range(len(shape))])
 
 
@@ -100,6 +102,7 @@ def is_biased(steps: Wide) -> bool:
     """Return whether differences have a mean that rounding does not make."""
     if not steps.size:
         return False
+    # the mean of n differences has a deviation of rms / sqrt(n)
     return bool(abs(steps.mean()) > _SURE * rms(steps) / steps.size**0.5)
 
 

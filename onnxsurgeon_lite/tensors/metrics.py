@@ -38,6 +38,7 @@ class Block:
         self.x, self.y = (side.astype(wide) for side in raw)
         self.bad, self.counts, self.finite = None, [0] * 4, self.x.size
         self.power = self._power()
+        # only where something is not finite: the usual case costs one sum
         if not math.isfinite(sum(self.power)):
             self._leave_out()
 
@@ -52,6 +53,7 @@ class Block:
         self.counts = [
             int(hits.sum()) for hits in chain(map(np.isnan, (x, y)), map(np.isinf, (x, y)))
         ]
+        # both Inf of one sign, or both NaN, are equal
         self.bad = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
         self.x, self.y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
         self.power = self._power()
@@ -79,8 +81,10 @@ class Block:
         """Return the distances in representable numbers; None for dtypes without, 0 where one is not finite."""
         actual, reference = self.raw
         integers = _INTEGERS.get(actual.dtype.itemsize)
+        # not for complex numbers, and not for float8
         if actual.dtype != reference.dtype or integers is None or not is_float(actual.dtype):
             return None
+        # floats as integers on one line
         lines = [_number_line(side.view(integers)) for side in self.raw]
         apart = np.maximum(*lines).astype(np.uint64) - np.minimum(*lines).astype(np.uint64)
         if self.finite < self.x.size:
@@ -90,6 +94,7 @@ class Block:
 
 def _number_line(bits: NDArray[np.signedinteger]) -> NDArray[np.int64]:
     """Return integers that are adjacent for adjacent floats."""
+    # Bits of positive floats grow with the float; those of negative floats grow the other way.
     wide = bits.astype(np.int64)
     lowest = -1 << 8 * bits.itemsize - 1
     return np.where(wide < 0, lowest - wide, wide)
@@ -125,6 +130,7 @@ class MaxRel(MaxAbs):
     def add(self, block: Block) -> None:
         if block.noise:
             error, size = block.error, block.size
+            # 0 where the reference is 0
             relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
             self.value = max(self.value, float(relative.max()))
 
@@ -197,6 +203,7 @@ class Cosine:
 
     def result(self) -> float:
         norm = math.sqrt(self.actual) * math.sqrt(self.reference)
+        # both zero: equal; one zero: as different as can be
         cosine = self.product / norm if norm else float(self.actual == self.reference)
         return min(1.0, max(-1.0, cosine)) if math.isfinite(cosine) else math.nan
 
@@ -234,6 +241,7 @@ class KL(Mean):
 
     def add(self, block: Block) -> None:
         q, p = map(_log_probabilities, block.rows())
+        # a class of probability 0 adds nothing
         found = np.where(np.isfinite(p), np.exp(p) * (p - q), 0.0)
         self.take(found.sum(1))
 
@@ -242,17 +250,18 @@ class IoU(Mean):
     """The overlap of boxes (rows of 4, two corners); of other tensors, of their positive elements."""
 
     def add(self, block: Block) -> None:
-        if block.row != _BOX:
+        if block.row != _BOX:  # segmentation: positive elements are the object
             x, y = block.x > 0, block.y > 0
             self.total += float((x & y).sum())
             self.count += int((x | y).sum())
             return
         one, other = block.rows()
         low, high = np.maximum(one[:, :2], other[:, :2]), np.minimum(one[:, 2:], other[:, 2:])
-        shared = np.maximum(high - low, 0).prod(1)
+        shared = np.maximum(high - low, 0).prod(1)  # negative where boxes do not overlap
         areas = [(box[:, 2:] - box[:, :2]).prod(1) for box in (one, other)]
         union = areas[0] + areas[1] - shared
         same = (one == other).all(1)
+        # boxes without an area: equal or not
         self.take(np.divide(shared, union, out=same.astype(np.float64), where=union > 0))
 
 
@@ -265,7 +274,7 @@ def _log_probabilities(rows: Numbers) -> Numbers:
     """Return the logarithm of probabilities, shape [rows, classes]."""
     if rows.size and rows.min() >= 0 and np.allclose(rows.sum(1), 1, atol=1e-3):
         return np.log(rows)
-    scores = rows - rows.max(1, keepdims=True)
+    scores = rows - rows.max(1, keepdims=True)  # softmax of scores, without overflow
     return np.asarray(scores - np.log(np.exp(scores).sum(1, keepdims=True)))
 
 
@@ -329,6 +338,7 @@ class Limit:
         name, _, number = text.partition(sign) if sign else (text, "", "")
         if name not in METRICS:
             return None
+        # a metric whose best is not 0 is the better the larger
         wanted = ">=" if METRICS[name].best else "<="
         try:
             limit = float(number) if sign else math.nan if worst is None else worst
@@ -344,7 +354,7 @@ class Limit:
             return math.inf
         best = METRICS[self.metric].best
         if math.isinf(best):
-            return float(10 ** ((self.worst - value) / 20))
+            return float(10 ** ((self.worst - value) / 20))  # decibels: a ratio of magnitudes
         allowed, off = abs(best - self.worst), abs(best - value)
         return off / allowed if allowed else math.inf if off else 0.0
 

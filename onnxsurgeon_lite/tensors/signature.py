@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 MIN_ELEMENTS = 17
 """Tensors with fewer elements match by chance."""
 _SUMS, _SAMPLE = 4, 512
-_MIN_DISTINCT = 8
+_MIN_DISTINCT = 8  # of the first elements: constants and masks are not recognized
 _MAX_AXES = 6
 
 Floats = NDArray[np.float64]
@@ -71,6 +71,7 @@ def signature_of(array: NDArray[np.generic]) -> Signature | None:
     numbers = array.astype(np.float32) if half else array
     flat = numbers.reshape(-1)
     sample = flat[_places(flat.size)].astype(np.float64)
+    # sparse tensors by their elements that are not zero
     if not np.isfinite(sample).all() or not (_differ(sample) or _differ(flat[flat != 0])):
         return None
     with np.errstate(all="ignore"):
@@ -100,11 +101,12 @@ def _means(numbers: NDArray[np.generic]) -> tuple[Floats, ...]:
         return ()
     sums = {}
     rest = numbers.reshape(-1)
+    # axes of size 1 have the mean of all
     *axes, last = (axis for axis, size in enumerate(numbers.shape) if size > 1)
-    for axis in axes:
+    for axis in axes:  # peel one axis off at a time
         table = rest.reshape(numbers.shape[axis], -1)
         sums[axis] = table @ np.ones(table.shape[1], table.dtype)
-        rest = table.T @ np.ones(table.shape[0], table.dtype)
+        rest = table.T @ np.ones(table.shape[0], table.dtype)  # what is left, summed over that axis
     sums[last] = rest
     total = rest.sum(keepdims=True)
     return tuple(

@@ -99,7 +99,7 @@ def _range(name: str, array: Array | None) -> Statistics:
         return Statistics(name, "none", ())
     dtype = dtype_name(data_type_of_numpy(array.dtype))
     if array.dtype.kind in "OUSc" or not array.size:
-        return Statistics(name, dtype, array.shape)
+        return Statistics(name, dtype, array.shape)  # text and complex numbers have no range
     numbers = array.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
     nan, inf = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
@@ -132,7 +132,7 @@ def _distribution(name: str, array: Array | None) -> Distribution:
 
 
 def _largest(numbers: Floats) -> Iterator[Element]:
-    sizes = np.where(np.isfinite(numbers), np.abs(numbers), -1)
+    sizes = np.where(np.isfinite(numbers), np.abs(numbers), -1)  # largest first; each is taken out
     for _ in range(min(_LARGEST, int((sizes >= 0).sum()))):
         index = np.unravel_index(sizes.argmax(), sizes.shape)
         yield Element(tuple(map(int, index)), float(numbers[index]))
@@ -142,6 +142,7 @@ def _largest(numbers: Floats) -> Iterator[Element]:
 def _counts(numbers: Floats) -> Shape:
     """Count by hand: `np.histogram` refuses numbers that lie too close together for its bins."""
     low, high = numbers.min(), numbers.max()
+    # all equal: one bin
     places = (numbers - low) * (_BINS / (high - low)) if high > low else np.zeros(numbers.size)
     bins = places.astype(np.int64).clip(max=_BINS - 1)
     return tuple(np.bincount(bins, minlength=_BINS).tolist())

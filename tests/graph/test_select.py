@@ -81,6 +81,12 @@ def test_what_fits_nothing_is_unknown(index, argument):
         select_values(index, [argument])
 
 
+@pytest.mark.parametrize("kind", ["op:Neg", "pattern:gelu-erf"])
+def test_a_number_of_thousands_of_digits_chooses_nothing(index, kind):
+    with pytest.raises(UnknownNameError):
+        select_values(index, [f"{kind}[{'9' * 5000}]"])
+
+
 @pytest.mark.parametrize("arguments", [["h1,h1"], ["h1", "first"], ["h1", "h?"]])
 def test_a_value_listed_twice_is_refused(index, arguments):
     with pytest.raises(UsageError, match="named more than once: 'h1'"):

@@ -16,7 +16,7 @@ _MANY = 1 << 20  # more nodes than a pattern has
 
 def closest(matchers: Iterable[Matcher]) -> str:
     """Say how far the nearest of several patterns matches, and the first node that differs; '' if no node fits."""
-    best, text = 0, ""
+    best, text = 0, ""  # the pattern that matches most
     for matcher in matchers:
         score, found = _nearest(matcher)
         if score > best:
@@ -27,7 +27,7 @@ def closest(matchers: Iterable[Matcher]) -> str:
 def _nearest(matcher: Matcher) -> tuple[int, str]:
     """Return (matching nodes, more where only a condition refuses, most where it is not known; what to say)."""
     total = len(matcher.nodes)
-    if matcher.refused:
+    if matcher.refused:  # every node matched somewhere: the reason is all that is left to say
         found, reason = matcher.refused[0]
         unknown = NOT_KNOWN in reason
         hint = "; onnxdbg edit infer declares shapes" if unknown else ""
@@ -42,7 +42,7 @@ def _nearest(matcher: Matcher) -> tuple[int, str]:
         if len(found.nodes) > best:
             best = len(found.nodes)
             text = f"{best} of {total} nodes match, {_place(matcher, found)}; {difference}"
-        if best >= total - 1:
+        if best >= total - 1:  # only one node is missing: better is not possible
             break
     return best, text
 
@@ -55,6 +55,7 @@ def _seeds(matcher: Matcher) -> Iterator[tuple[int, int]]:
 
 def _grown(matcher: Matcher, found: Match) -> tuple[Match, str]:
     """Return a match with every node that fits, and the first difference in the pattern's order."""
+    # Add neighbors of what matches, one at a time, until none fits any more.
     differences: dict[int, str] = {}
     grew = True
     while grew:
@@ -78,10 +79,10 @@ def _steps(matcher: Matcher, found: Match) -> Iterator[tuple[int, str, bool]]:
     for place, node in enumerate(matcher.nodes):
         if place in found.nodes:
             continue
-        for name in node.output:
+        for name in node.output:  # the graph's producer of a known value must be this node
             if name in found.values:
                 yield place, name, True
-        for name in node.input:
+        for name in node.input:  # one of the readers of a known value may be this node
             if found.values.get(name) and name not in matcher.constants:
                 yield place, name, False
 
@@ -90,6 +91,7 @@ def _difference(
     matcher: Matcher, place: int, candidates: Iterable[int], value: str, found: Match
 ) -> str:
     want, index = matcher.nodes[place], matcher.index
+    # nodes of the graph that are not part of the match yet
     has = [position for position in candidates if position not in found.nodes.values()]
     if not has:
         return f"then the pattern has {want.op_type} at {value!r}, the graph nothing more"
@@ -104,6 +106,7 @@ def _detail(matcher: Matcher, want: PatternNode, node: NodeProto) -> str:
     given = by_name(node.attribute)
     for name, attribute in want.attribute.items():
         has = given.get(name)
+        # the first difference that has words: attributes, then inputs, then attributes too many
         if has is not None and not attribute.ref_attr_name and attribute != has:
             now, then = (helper.get_attribute_value(a) for a in (has, attribute))
             return f"{name} is {now}, not {then}"

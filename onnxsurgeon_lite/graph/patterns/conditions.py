@@ -24,7 +24,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 NOT_KNOWN = "is not known: "
 """In the message on a condition that cannot be decided."""
 
-_CLOSE = 1e-6
+_CLOSE = 1e-6  # relative: of numbers that a model stores as float32
 _LARGEST = 1 << 22  # elements
 _DEEPEST = 100  # terms in one another
 _STEPS, _STEPS_A_NODE = 100_000, 200
@@ -33,6 +33,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    # by reference: `_equal` is defined below
     ast.Eq: lambda one, two: _equal(one, two), ast.NotEq: lambda one, two: not _equal(one, two),
     ast.In: lambda one, two: one in two, ast.NotIn: lambda one, two: one not in two,
 }  # fmt: skip
@@ -98,6 +99,7 @@ def parse_conditions(texts: Iterable[str]) -> tuple[ast.expr, ...]:
 def _parsed(text: str) -> list[ast.expr]:
     cause: BaseException | None = None
     try:
+        # As a tuple, so that several conditions are one expression.
         parsed = ast.parse(f"({text},)", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         cause = error
@@ -112,7 +114,7 @@ def _parsed(text: str) -> list[ast.expr]:
             f"the condition {text[:60]!r} nests deeper than {_DEEPEST}",
             "write several conditions: # where a < 1, b < 2",
         )
-    for node in ast.walk(parsed):
+    for node in ast.walk(parsed):  # what is not on the list is refused, before anything is computed
         called = node.func if isinstance(node, ast.Call) else None
         known = isinstance(called, ast.Name) and called.id in tuple(_FUNCTIONS) + _OF_VALUES + (
             _OPSET,
@@ -126,7 +128,7 @@ def _parsed(text: str) -> list[ast.expr]:
 
 
 def _depth(node: ast.AST) -> int:
-    level, depth = [node], 0
+    level, depth = [node], 0  # level by level, because recursion may be too deep
     while level:
         level, depth = list(chain.from_iterable(map(ast.iter_child_nodes, level))), depth + 1
     return depth
@@ -150,6 +152,7 @@ class Conditions:
 
     def failing(self, conditions: Iterable[ast.expr]) -> str:
         """Return why the conditions do not hold; '' if they do. Defines the open names."""
+        # A condition may use a name that a later one defines: those wait for the next round.
         pending = list(conditions)
         while pending:
             left = []
@@ -161,13 +164,14 @@ class Conditions:
                     left.append(condition)
                 except (Unknown, TypeError, ValueError, IndexError, ArithmeticError) as error:
                     return f"{ast.unparse(condition)!r} {NOT_KNOWN}{error}"
-            if len(left) == len(pending):
+            if len(left) == len(pending):  # nobody defines the name
                 return f"{ast.unparse(left[0])!r} {NOT_KNOWN}a variable is not given"
             pending = left
         return ""
 
     def _holds(self, condition: ast.expr) -> bool:
         match condition:
+            # `name == expression` defines a name that is open.
             case ast.Compare(ast.Name(name), [ast.Eq()], [definition]) if (
                 name in self.open_names and name not in self.numbers
             ):
@@ -201,10 +205,11 @@ class Conditions:
         if not loops:
             yield self._value(item)
             return
+        # each loop has values of its own
         name, items = ast.unparse(loops[0].target), self._value(loops[0].iter)
         for number in np.ravel(np.asarray(items)).tolist():
             inner = replace(self, numbers=self.numbers | {name: number})
-            if all(map(inner._value, loops[0].ifs)):
+            if all(map(inner._value, loops[0].ifs)):  # the conditions of the comprehension
                 yield from inner._each(item, loops[1:])
 
     def _computed(self, node: ast.expr) -> object:
@@ -219,14 +224,17 @@ class Conditions:
                 return onnx_opset(self.index.model.proto)
             case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
                 given = list(map(self._value, arguments))
+                # functions of lists and arrays take time for each element
                 self.budget.spend(sum(map(_size, given)))
                 return _FUNCTIONS[name](*given)
         raise Unknown(f"{ast.unparse(node)!r} is no name of the pattern")
 
     def _operated(self, kind: ast.AST, one: object, two: object) -> object:
         """Apply an operator; a list times a number, and arrays along each other's axes, can be large."""
+        # what broadcasting makes of two arrays
         shapes = (np.shape(each) if is_array(each) else () for each in (one, two))
         self.budget.spend(math.prod(np.broadcast_shapes(*shapes)) // _AT_ONCE)
+        # a list or a text times a number is repeated
         if isinstance(kind, ast.Mult) and isinstance(one, list | str) != isinstance(
             two, list | str
         ):
@@ -234,6 +242,7 @@ class Conditions:
         return _OPERATORS[type(kind)](one, two)
 
     def _any(self, parts: Iterable[ast.expr]) -> bool:
+        # `or` is true if one part is, even if another one is not known.
         unknown: Unknown | None = None
         for part in parts:
             try:
@@ -247,11 +256,12 @@ class Conditions:
 
     def _compared(self, operands: list[ast.expr], kinds: list[ast.cmpop]) -> bool:
         found = [self._value(operand) for operand in operands]
-        pairs = zip(found, found[1:], kinds, strict=False)
+        pairs = zip(found, found[1:], kinds, strict=False)  # a < b < c compares neighbors
         return all(np.asarray(self._operated(kind, a, b)).all() for a, b, kind in pairs)
 
     def _item(self, held: object, place: ast.expr) -> object:
         if is_array(held):
+            # an array can have several places: x[1, :]
             axes = place.elts if isinstance(place, ast.Tuple) else [place]
             found: object = held[tuple([self._at(axis) for axis in axes])]
             return found
@@ -260,6 +270,7 @@ class Conditions:
         if isinstance(place, ast.Slice):
             return held[self._slice(place)]
         at = self._value(place)
+        # a list of places takes a list of items
         return [held[_whole(i)] for i in at] if isinstance(at, list) else held[_whole(at)]
 
     def _at(self, place: ast.expr) -> "int | slice | EllipsisType":
@@ -275,12 +286,12 @@ class Conditions:
         return slice(low, high, step)
 
     def _named(self, name: str) -> object:
-        if name in self.numbers:
+        if name in self.numbers:  # attributes first, then constants by their numbers
             return self.numbers[name]
         if name not in self.values:
             raise Unbound(f"{name!r} is not given")
         array = self._array(name)
-        return array.item() if array.size == 1 else array
+        return array.item() if array.size == 1 else array  # a constant of one element is a number
 
     def _array(self, name: str) -> Array:
         tensor = constant(self.index, self.values[name])
@@ -293,7 +304,7 @@ class Conditions:
     def _of_value(self, function: str, name: str) -> object:
         value = self.values.get(name, "")
         if function == "given":
-            return value != "" or name in self.numbers
+            return value != "" or name in self.numbers  # an attribute is given, too
         if not value:
             raise Unbound(f"{name!r} is not given")
         if function == "constant":
@@ -336,7 +347,7 @@ def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mappin
     sizes: dict[str, object] = {}
     for info in declared:
         name, want = values.get(info.name, ""), info.type
-        kind = index.type_of(name) if name else want
+        kind = index.type_of(name) if name else want  # an input that is omitted fits any type
         if kind is None or kind.tensor_type.elem_type != want.tensor_type.elem_type:
             return f"{name!r} has another dtype than {info.name!r}"
         if not want.tensor_type.HasField("shape") or not name:
@@ -349,6 +360,7 @@ def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mappin
         for size, dim in zip(dims, wanted, strict=True):
             fixed = dim.dim_value if dim.HasField("dim_value") else None
             if fixed is None and dim.dim_param:
+                # the first size of a name is the size of that name
                 fixed = sizes.setdefault(dim.dim_param, size)
             if fixed is not None and fixed != size:
                 return f"{name!r} has a dimension {size}, not {fixed}"
@@ -367,6 +379,7 @@ def _dims(kind: TypeProto, value: str) -> list[int | str]:
 
 def _equal(one: object, two: object) -> bool:
     if isinstance(one, str) or isinstance(two, str):
+        # a symbol is equal to itself alone; to anything else it may be equal
         if one != two and (isinstance(one, _Open) or isinstance(two, _Open)):
             raise Unknown(f"{one} and {two} may be equal")
         return one == two

@@ -24,7 +24,7 @@ COMMUTATIVE = frozenset((
     "Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
 ))  # fmt: skip
 _ANY = "_"
-_FEW = 64
+_FEW = 64  # elements of a constant that is compared
 _PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}  # of constants that an export rounded
 
 
@@ -64,6 +64,7 @@ class PatternNode:
     def of(cls, node: NodeProto) -> "PatternNode":
         """Return the node of a function."""
         asked = by_name(node.attribute)
+        # `_` among the attributes: any others are allowed
         others = asked.pop(_ANY, None) is not None
         domain = plain_domain(node.domain)
         return cls(node.op_type, domain, tuple(node.input), tuple(node.output), asked, others)
@@ -82,7 +83,9 @@ class Matcher:
     rules: Sequence[Rule]
     budget: Budget
     refused: list[tuple[Match, str]] = field(default_factory=list)
+    # (attribute of the pattern, value) -> the constant as such an attribute
     _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
+    # for rules that ask of attributes alone: what conditions say of equal variables
     _decided: dict[tuple[object, ...], tuple[dict[str, AttributeProto], str]] = field(
         default_factory=dict
     )
@@ -90,6 +93,7 @@ class Matcher:
     def __post_init__(self) -> None:
         self.rule = self.rules[0]
         function = self.rule.pattern.function
+        # constants of the pattern are compared by their numbers, not matched as nodes
         self.nodes = [PatternNode.of(node) for node in function.node if not _is_constant(node)]
         self.constants = {n.output[0]: n.attribute[0] for n in function.node if _is_constant(n)}
         self.producer = {
@@ -117,14 +121,17 @@ class Matcher:
 
     def find(self, taken: Iterable[int] = ()) -> Iterator[tuple[Rule, Match]]:
         """Yield the matches, each with its rule, in the order of the graph; no node is removed by two of them."""
+        # the graph lacks an operator of the pattern
         if any(node.op_type not in self.index.operators for node in self.nodes):
             return
         used = set(taken)
         anchor = self.rarest()[0]
         plan = self._plan(anchor)
+        # the search begins at the rarest operator, and goes from there from value to value
         for position in self._places(anchor):
             if position in used:
                 continue
+            # the first match at this node that nothing refuses
             for found in self._complete(plan, self.fits(anchor, position, Match())):
                 accepted = self._accepted(found, used)
                 if accepted is not None:
@@ -138,6 +145,7 @@ class Matcher:
         places = operators[own.op_type]
         if len(self.index.nodes) <= FEW:
             return places
+        # only nodes that feed the operators which read this node in the pattern
         made = set(own.output) - {"", _ANY}
         for operator in {node.op_type for node in self.nodes if not made.isdisjoint(node.input)}:
             places = sorted(set(places).intersection(self.index.table.feeding(operators[operator])))
@@ -155,11 +163,12 @@ class Matcher:
         return plan
 
     def _next(self, reached: set[int], known: set[str]) -> tuple[int, str, bool]:
+        # from a known value to the node that makes it: there is at most one
         for name in sorted(known):
             place = self.producer.get(name)
             if place is not None and place not in reached:
                 return place, name, True
-        for place, node in enumerate(self.nodes):
+        for place, node in enumerate(self.nodes):  # else to a node that reads one
             shared = known.intersection(node.input) if place not in reached else ()
             if shared:
                 return place, min(shared), False
@@ -180,6 +189,7 @@ class Matcher:
                 yield found
                 continue
             place, value, _ = plan[0]
+            # depth first: this node, then all others
             for position in self.candidates(plan[0], found.values[value]):
                 yield from self._complete(plan[1:], self.fits(place, position, found))
 
@@ -208,11 +218,13 @@ class Matcher:
             attributes = bound
         values = {**found.values}
         given = node.output[:]
+        # a node of the graph can be one node of the pattern only
         if position in found.nodes.values() or not _made(want.output, given, values):
             return
         nodes = {**found.nodes, place: position}
         operands = node.input[:]
         orders = [operands]
+        # operands of a commutative operator fit in either order
         if len(operands) == 2 and want.op_type in COMMUTATIVE and operands[0] != operands[1]:
             orders.append(operands[::-1])
         for order in orders:
@@ -229,7 +241,7 @@ class Matcher:
 
     def _bound(self, wanted: Sequence[str], given: Sequence[str], found: Match) -> Match | None:
         """Return the match with the operands bound, None if one does not fit."""
-        if any(given[len(wanted) :]):
+        if any(given[len(wanted) :]):  # the node has an operand that the pattern does not know
             return None
         values, attributes = {**found.values}, {**found.attributes}
         for place, name in enumerate(wanted):
@@ -238,18 +250,20 @@ class Matcher:
                 continue
             if not self._operand(name, value, attributes):
                 return None
+            # one name in the pattern is one value in the graph
             if name and values.setdefault(name, value) != value:
                 return None
         return Match(found.nodes, values, attributes)
 
     def _operand(self, name: str, value: str, attributes: dict[str, AttributeProto]) -> bool:
         """Return whether a value can be an operand of the pattern; bind the variable of a constant."""
-        if name in self.rule.absent or not name:
+        if name in self.rule.absent or not name:  # the replacement would lose such an operand
             return not value
         if name in self.constants and (value or name not in self.rule.pattern.optional):
             return self._holds(self.constants[name], value, attributes)
         if not value:
             return name in self.rule.pattern.optional
+        # fails early: the search would find it out at the next node
         return self._made_alike(name, value)
 
     def _made_alike(self, name: str, value: str) -> bool:
@@ -269,7 +283,7 @@ class Matcher:
         domain = plain_domain(node.domain)
         defaults = _defaults_of(node.op_type, domain, self._versions.get(domain, 1))
         given = by_name(node.attribute)
-        if not want.others:
+        if not want.others:  # attributes that the pattern does not name must have their defaults
             for name in given.keys() - want.attribute.keys():
                 if name not in defaults or not _same(given[name], defaults[name]):
                     return None
@@ -298,6 +312,7 @@ class Matcher:
         """Return a constant of the graph as an attribute of the kind of the pattern's; None if it is none."""
         position = self.index.producer.get(value)
         node = None if position is None else self.index.nodes[position]
+        # in a function, a Constant may get its number from the call
         if node is not None and any(attribute.ref_attr_name for attribute in node.attribute):
             own = node.attribute[0]
             return own if own.name == want.name and node.op_type == "Constant" else None
@@ -308,6 +323,7 @@ class Matcher:
             return self._whole(want, tensor)
         array = self._small(tensor)
         scalar = want.type in (AttributeProto.FLOAT, AttributeProto.INT)
+        # one number, or a list of numbers
         if array is None or (array.size != 1 or array.ndim > 1 if scalar else array.ndim != 1):
             return None
         if dtypes.is_float(array.dtype) != (
@@ -330,7 +346,7 @@ class Matcher:
         numbers, array = dtypes.to_array(want.t), self._small(tensor)
         if array is None or dtypes.is_float(array.dtype) != dtypes.is_float(numbers.dtype):
             return None
-        alike = (
+        alike = (  # a number of the pattern fits any tensor of one element
             array.size == 1 and array.ndim <= 1
             if not numbers.ndim
             else array.shape == numbers.shape
@@ -347,8 +363,9 @@ class Matcher:
     def _accepted(self, found: Match, used: set[int]) -> tuple[Rule, Match] | None:
         """Return the rule and the match with its variables complete, None if something refuses it."""
         self.budget.spend(len(found.nodes))
+        # `# keep`: these nodes stay
         removed = {position for place, position in found.nodes.items() if place not in self.kept}
-        if not used.isdisjoint(found.nodes.values()):
+        if not used.isdisjoint(found.nodes.values()):  # a node that an earlier match replaces
             return None
         reason = self._read_elsewhere(found, removed) or self._re_entered(found, removed)
         if not reason:
@@ -359,6 +376,7 @@ class Matcher:
             if not reason:
                 return rule, Match(found.nodes, found.values, attributes, tuple(sorted(removed)))
             reasons.append(reason)
+        # what is not known is said first: the user can declare it
         unknown = (reason for reason in reasons if NOT_KNOWN in reason)
         self.refused.append((found, next(unknown, reasons[0])))
         return None
@@ -377,6 +395,7 @@ class Matcher:
 
     def _defined(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
         """Return the variables that conditions define, and why one refuses a match; '' if none does."""
+        # Defaults in the header of the replacement, then what the match has.
         new = rule.replacement
         numbers = {a.name: number(a) for a in new.function.attribute_proto} if new else {}
         bound = found.attributes.items()
@@ -388,6 +407,7 @@ class Matcher:
 
     def _read_elsewhere(self, found: Match, removed: set[int]) -> str:
         """Say which value inside the match others read; '' if there is none."""
+        # results may be read by anybody
         results = {found.values[name] for name in self.rule.pattern.function.output}
         for position in sorted(removed):
             for name in filter(None, self.index.nodes[position].output):
@@ -402,11 +422,13 @@ class Matcher:
         if len(self.rule.pattern.function.output) < 2:
             return ""
         reads = self.index.read_by(removed)
+        # From what the match reads, back through the graph: none of its own nodes may be there.
         outside = {name for name in reads if self.index.producer.get(name) not in removed}
         first = min(self.index.places[position] for position in removed)
         pending, seen = list(outside), set[int]()
         while pending:
             position = self.index.producer.get(pending.pop())
+            # before all of the match, nothing of it can come
             if position is None or position in seen or self.index.places[position] < first:
                 continue
             if position in removed:
@@ -418,6 +440,7 @@ class Matcher:
 
 def matchers_of(index: GraphIndex, rules: Iterable[Rule]) -> list[Matcher]:
     """Return a matcher for each pattern."""
+    # rules of one pattern come one after the other: they share a search
     groups = [list(group) for _, group in groupby(rules, key=lambda rule: id(rule.pattern))]
     budget = Budget.of(groups[0][0].name if groups else "", len(index.nodes))
     return [Matcher(index, group, budget) for group in groups]
@@ -472,6 +495,7 @@ def _defaults_of(operator: str, domain: str, version: int) -> Mapping[str, Attri
     schema = find_schema(operator, version, domain)
     if schema is None:
         return {}
+    # an attribute without a default is an empty message
     defaults = {name: copied(a.default_value) for name, a in schema.attributes.items()}
     return {name: default for name, default in defaults.items() if default.name}
 
@@ -487,7 +511,7 @@ def _binds(
         return False
     if not variable:
         return _same(want, has)
-    return _same(bound.setdefault(variable, has), has)
+    return _same(bound.setdefault(variable, has), has)  # the variable's first attribute decides
 
 
 def _same(one: AttributeProto, two: AttributeProto) -> bool:
@@ -516,7 +540,7 @@ def _close(array: Array, wanted: Array) -> bool:
     """Return whether a constant is a number of the pattern, as precisely as its dtype can hold it."""
     if not dtypes.is_float(array.dtype):
         return bool(np.array_equal(array.reshape(wanted.shape), wanted))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # a number of the pattern may be too large for half precision
         same = wanted.astype(array.dtype).astype(np.float64)
     precision = _PRECISION.get(array.dtype.name, 1e-6)
     return bool(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from os import PathLike
+from os.path import exists
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,7 +64,7 @@ class Rule:
     def asks_of_values(self) -> bool:
         """Whether a condition speaks of values, not of attributes alone."""
         function = self.pattern.function
-        values = {
+        values = {  # names of values
             *function.input,
             *(name for n in function.node for name in chain(n.input, n.output)),
         }
@@ -81,6 +82,7 @@ class Rule:
         named = set(self.pattern.function.attribute)
         if self.replacement is not None:
             named |= self.replacement.variables | set(self.replacement.function.attribute)
+        # those of the replacement, and of headers, that no node of the pattern has
         return frozenset(named - self.pattern.variables)
 
     def reversed(self) -> "Rule":
@@ -93,12 +95,14 @@ class Rule:
             raise UsageError(
                 f"rule {self.name!r} has no replacement", "add a function 'replacement'"
             )
+        # A condition `name == ...` says what the name is, in the reverse, too.
         defined = {
             condition.left.id
             for condition in self.where
             if isinstance(condition, ast.Compare) and isinstance(condition.left, ast.Name)
         }
         defined |= {attribute.name for attribute in self.pattern.function.attribute_proto}
+        # what the reverse would have to invent
         missing = self.pattern.variables - self.replacement.variables - defined
         missing |= set(self.pattern.function.input) - set(self.replacement.function.input)
         if missing:
@@ -106,6 +110,7 @@ class Rule:
                 f"rule {self.name!r} has no reverse: its replacement does not determine {min(missing)!r}",
                 "give it a default in the header of the pattern: pattern <axis: int = -1> (...)",
             )
+        # an input that the pattern needs is not optional in the reverse
         needed = set(self.pattern.function.input) - self.pattern.optional
         found = replace(self.replacement, optional=self.replacement.optional - needed)
         absent = set(self.replacement.function.input) - set(self.pattern.function.input)
@@ -136,13 +141,15 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
     functions = tuple(side.function for side in sides if side.function.domain)
     parts: dict[str, list[PatternGraph]] = {}
     rules: list[Rule] = []
-    waiting: list[PatternGraph] = []
+    waiting: list[PatternGraph] = []  # patterns that wait for their replacement
     named = {side.function.name for side in sides if _is_part(side)}
     for side in sides:
+        # parts stand above their callers
         _require_above(side, named - (parts.keys() - {side.function.name}))
         if _is_part(side):
             parts.setdefault(side.function.name, []).append(side)
         elif side.function.name == "pattern":
+            # one pattern for each choice of parts
             for choice in _few(written_out(side, parts, budget), name):
                 waiting.append(choice.without_unread())
                 _require_sound(name, waiting[-1])
@@ -153,7 +160,9 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
             for pattern in waiting:
                 _require_fit(name, pattern, side)
                 rules += (Rule(name, pattern, choice, functions) for choice in choices)
+            # the next patterns belong to the next replacement
             waiting, rules = [], _few(rules, name)
+    # patterns without a replacement: for `match` and selectors
     rules += (Rule(name, pattern, None, functions) for pattern in waiting)
     for word, operators in _EACH.findall(text):
         each = (one for rule in rules for one in _for_each(rule, word, operators, budget))
@@ -220,16 +229,16 @@ def _for_each(rule: Rule, word: str, operators: str, budget: CopyBudget) -> Iter
 
 
 def _text(source: "str | PathLike[str]") -> tuple[str, str]:
-    if isinstance(source, str) and "{" in source:
+    if isinstance(source, str) and "{" in source:  # text has a body, a file name none
         return "rule", source
     path = Path(source)
     known = shipped()
-    if not path.exists() and str(source) in known:
+    if not exists(path) and str(source) in known:
         path = known[str(source)]
     try:
         return path.name.removesuffix(_SUFFIX), text_of(path)
     except ReferenceSetError as error:
-        if path.exists():
+        if exists(path):
             raise
         unknown = UnknownNameError(str(source), "the package", known, kind="rule or file")
         unknown.hint = unknown.hint or f"it has {', '.join(map(repr, known))}"
@@ -242,9 +251,10 @@ def _chunks(text: str) -> Iterator[str]:
     for token in _TOKEN.finditer(text):
         depth += {"{": 1, "}": -1}.get(token[0], 0)
         if token[0] == "}" and depth == 0:
+            # line numbers in errors are those of the file
             yield "\n" * text.count("\n", 0, start) + text[start : token.end()]
             start = token.end()
-    rest = text[start:]
+    rest = text[start:]  # what is left: a function without its end, or only comments
     if re.sub(r"#[^\n]*", "", rest).strip():
         yield "\n" * text.count("\n", 0, start) + rest
 
@@ -262,7 +272,7 @@ def _side(text: str, budget: CopyBudget) -> PatternGraph:
         raise BuildError(f"rule {name!r} has no function in {text.strip()[:60]!r}", hint)
     function = functions[0]
     requests: dict[str, list[str]] = {"where": [], "optional": [], "keep": []}
-    for token in _TOKEN.finditer(text):
+    for token in _TOKEN.finditer(text):  # comments, but not what looks like one in a string
         request = _REQUEST.match(token[0])
         if request is not None:
             requests[request[1]].append(request[2])
@@ -282,7 +292,7 @@ def _require_sound(name: str, pattern: PatternGraph) -> None:
             f"the pattern of rule {name!r} makes no {min(missing, default='value')!r}",
             "every output is made by a node of the pattern",
         )
-    GraphIndex.of(Model(_as_model(own))).require_sound()
+    GraphIndex.of(Model(_as_model(own))).require_sound()  # cycles
 
 
 def _require_fit(name: str, pattern: PatternGraph, replacement: PatternGraph) -> None:
@@ -310,6 +320,6 @@ def _require_made(name: str, replacement: FunctionProto) -> None:
 
 
 def _as_model(function: FunctionProto) -> ModelProto:
-    model = ModelProto()
+    model = ModelProto()  # only for the check of its order
     model.graph.node.extend(function.node)
     return model

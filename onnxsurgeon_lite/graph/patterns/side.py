@@ -79,9 +79,10 @@ class PatternGraph:
         if all(name == other for name, other in names.items()):
             return self
         function = copied(self.function)
-        for holder in chain([function], function.node):
+        for holder in chain([function], function.node):  # the function itself and all of its nodes
             holder.input[:] = [names.get(name, name) for name in holder.input]
             holder.output[:] = [names.get(name, name) for name in holder.output]
+        # parsed anew, because renaming changes the tree
         again = (ast.parse(ast.unparse(condition), mode="eval").body for condition in self.where)
         where = tuple(map(_Renaming(names).visit, again))
         optional, keep = (
@@ -113,7 +114,7 @@ def written_out(
             alternatives.
     """
     nodes = side.function.node
-    called = (
+    called = (  # the first call of a part
         place for place, node in enumerate(nodes) if not node.domain and node.op_type in parts
     )
     place = next(called, None)
@@ -129,6 +130,7 @@ def written_out(
     for part in parts[name]:
         budget.spend(side.size + part.size)
         inserted = _inserted(side, place, part)
+        # further calls of this part take the same alternative
         yield from written_out(inserted, {**parts, name: [part]}, budget, calls - 1)
 
 
@@ -146,7 +148,7 @@ def _inserted(side: PatternGraph, place: int, part: PatternGraph) -> PatternGrap
     nodes = [*function.node[:place], *new.function.node, *function.node[place + 1 :]]
     del function.node[:]
     function.node.extend(nodes)
-    for known, added in (
+    for known, added in (  # attribute variables of the part become those of the side
         (function.attribute, own.attribute),
         (function.attribute_proto, own.attribute_proto),
     ):
@@ -168,10 +170,12 @@ def _names(
     names = dict(zip(own.input, call.input, strict=True))
     same = {}
     for name, result in zip(own.output, call.output, strict=True):
+        # an output of the part that is an input: the caller's two names are one value
         if name in names:
             same[result] = names[name]
         else:
             names[name] = result
+    # inner names that the side has already get the name of the call's result in front
     taken = {name for node in side.function.node for name in chain(node.input, node.output)}
     for name in (name for node in own.node for name in node.output if name not in names):
         names[name] = name if name not in taken else f"{call.output[0]}_{name}"

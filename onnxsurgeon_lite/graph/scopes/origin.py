@@ -57,6 +57,7 @@ class Provenance:
     def around(self) -> list[str]:
         """The paths of the modules that contain the node, without the root, the outermost first."""
         parts = self.scope.split(".") if self.scope else []
+        # "a.b.c" -> ["a", "a.b", "a.b.c"]
         return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ def origin_of(node: NodeProto) -> Provenance:
         modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
         if modules:
             return Provenance(modules[-1][0], modules, frames, known=True, stated=True)
-    for value in node.output[:]:
+    for value in node.output[:]:  # the name of a value says it best, because fusions keep values
         if value.startswith("/") and _VALUE.match(value):
             return _in_folder(value.rpartition("/")[0], True, frames)
     name = node.name
@@ -92,12 +93,14 @@ def origin_of(node: NodeProto) -> Provenance:
         name = _FUSION.sub("", name)
     folder, _, last = name.rpartition("/")
     op_type = node.op_type
+    # the operator itself is the last part: `/layer/Add_1`
     stated = last.startswith(op_type) and CALL.sub("", last) == op_type
     return _in_folder(folder, stated, frames)
 
 
 def fits_scope(pattern: str, scope: str) -> bool:
     """Return whether a module path, or that of an enclosing module, matches a glob; `a.*` is everything in `a`."""
+    # with a dot behind, `a.*` fits the module `a` itself
     return any(fnmatchcase(path, pattern) for path in (*Provenance(scope).around(), f"{scope}."))
 
 
@@ -119,7 +122,7 @@ def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return (path, class) of the modules, without the operator at the end."""
     paths = _texts(metadata.get(f"{_PREFIX}name_scopes", ""))[:-1]
     classes = _texts(metadata.get(f"{_PREFIX}class_hierarchy", ""))[:-1]
-    if not paths:
+    if not paths:  # older exporters: `namespace` holds both
         parts = [part.partition(": ") for part in metadata.get("namespace", "").split("/")[:-1]]
         paths, classes = [path for path, *_ in parts], [name for *_, name in parts]
     classes = classes if len(classes) == len(paths) else [""] * len(paths)
@@ -135,6 +138,7 @@ def _frames(trace: str) -> tuple[tuple[str, int], ...]:
 @lru_cache(1 << 12)
 def _innermost(frames: tuple[tuple[str, int], ...]) -> str:
     """Return `model.py:42`; cached, because the nodes of one call share it."""
+    # the innermost frame outside of torch
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
     *_, name = re.split(r"[/\\]", own[-1][0])
     return f"{name}:{own[-1][1]}"
@@ -162,6 +166,7 @@ def _folder_scope(folder: str) -> str:
     """
     path: list[str] = []
     for segment in filter(None, folder.split("/")):
+        # `layer/layer.1`: one module in the Sequential `layer`
         if path and "." in segment and _is_numbered(segment, path[-1]):
             path[-1] = segment
         else:

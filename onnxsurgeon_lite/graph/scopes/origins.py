@@ -68,6 +68,7 @@ class Provenances(Sequence[Provenance]):
 
     def _at(self, position: int) -> Provenance:
         origin = self._stated_or_owned(position)
+        # with nothing to compare to, the node's own words are all
         if _is_placed(origin) or not self._some_are_placed:
             return origin
         found = self._found.get(position)
@@ -115,7 +116,7 @@ class Provenances(Sequence[Provenance]):
                 continue
             seen.add(other)
             origin = self._stated_or_owned(other)
-            if _is_placed(origin):
+            if _is_placed(origin):  # known: no need to look further there
                 scopes.append(origin.scope)
             else:
                 pending += edges(other)
@@ -142,6 +143,7 @@ class Provenances(Sequence[Provenance]):
 
     def in_scope(self, pattern: str) -> list[int]:
         """Return the nodes in matching modules; see `fits_scope`."""
+        # paths that begin like the pattern, found by bisection
         near = (path.removesuffix(".") for path in starting(self._ordered, beginning(pattern)))
         return joined(self.scopes[path] for path in near if fits_scope(pattern, path))
 
@@ -211,6 +213,7 @@ def _is_placed(origin: Provenance) -> bool:
 
 def _owner(name: str) -> str:
     """Return the module in a parameter's name."""
+    # names such as `onnx::MatMul_12` or `/a/b` are no parameter names
     return name.rpartition(".")[0] if ":" not in name and "/" not in name else ""
 
 

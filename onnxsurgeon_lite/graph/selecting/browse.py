@@ -220,6 +220,7 @@ class Graph:
             chosen.append(joined(index.named[each] for each in fitting(index.node_names, name)))
         if not chosen:
             return Nodes(self, range(len(index.nodes)))
+        # those that all criteria have; the shortest list is walked
         fewest, *others = sorted(chosen, key=len)
         for other in others:
             fewest = [position for position in fewest if _has(other, position)]
@@ -233,6 +234,7 @@ class Graph:
         index = self.index
         near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
         edge = near
+        # the nodes at a value's ends are one edge away already
         for _ in range(radius - (name in index)):
             values = {n for p in edge for n in chain(index.reads[p], index.nodes[p].output) if n}
             values -= index.initializers.keys()
@@ -248,12 +250,13 @@ class Graph:
         """
         index = self.index
         goals = set(self._ends(end, backwards=True))
+        # node -> the node before it, None at the start
         came_from: dict[int, int | None] = dict.fromkeys(self._ends(start, backwards=False))
         pending = deque(came_from)
         while pending:
             position: int | None = pending.popleft()
             if position in goals:
-                way = list[int]()
+                way = list[int]()  # back from the goal
                 while position is not None:
                     way.append(position)
                     position = came_from[position]
@@ -285,5 +288,5 @@ class Graph:
 
 
 def _has(ordered: Sequence[int], position: int) -> bool:
-    place = bisect_left(ordered, position)
+    place = bisect_left(ordered, position)  # bisection: the list is sorted
     return place < len(ordered) and ordered[place] == position

@@ -23,9 +23,9 @@ from onnxsurgeon_lite.names import is_count
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.patterns import Match, Rule
 
-_OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
+_OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d{1,9})\])?")
 _PLACES = ("scope:", "class:", "src:")
-_PATTERN = re.compile(r"pattern:(?P<rule>.+?)(?:\[(?P<number>\d+)\])?", re.DOTALL)
+_PATTERN = re.compile(r"pattern:(?P<rule>.+?)(?:\[(?P<number>\d{1,9})\])?", re.DOTALL)
 
 
 @dataclass
@@ -70,14 +70,14 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
 def select_nodes(index: GraphIndex, argument: str) -> list[int]:
     """Return the nodes that one selector means; a value's name stands for its producer."""
     exact = argument.removeprefix("name:")
-    named = index.called(exact)
+    named = index.called(exact)  # a name several nodes share means all of them
     if named:
         return named
     maker = index.maker(exact)
     if maker is not None:
         return [maker]
     found = _by_kind(index, argument)
-    if found is None and exact == argument:
+    if found is None and exact == argument:  # `name:` asks for the name alone, not for a glob
         fits = names.fitting(index.node_names, argument) if names.is_glob(argument) else ()
         found = sorted(position for name in fits for position in index.named[name])
     if not found:
@@ -126,7 +126,7 @@ def split_names(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
 
 def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     exact = argument.removeprefix("name:")
-    for name in (argument, exact):
+    for name in (argument, exact):  # the whole argument first: a name may begin with `name:`
         if name in index:
             return [name]
     named = index.called(exact)
@@ -143,10 +143,11 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
             for name in rule.pattern.function.output
         ]
     nodes = _by_kind(index, argument)
-    if nodes and argument.startswith(_PLACES):
+    if nodes and argument.startswith(_PLACES):  # a place means all values made there
         return [str(name) for position in nodes for name in index.nodes[position].output if name]
     if nodes:
         return [_only_output(index, argument, position) for position in nodes]
+    # an empty list: the selector was understood, and nothing has it
     found = [] if nodes == [] else _globbed(index, argument)
     if not found:
         index.require(argument)
@@ -158,7 +159,7 @@ def _inner_values(
 ) -> list[str]:
     """Return the values in a body that the part of a selector after the body means."""
     inner = InnerGraph.of(index, inside.position, inside.body)
-    deeper = None if inside.rest in inner.index else BodyName.of(inside.rest)
+    deeper = None if inside.rest in inner.index else BodyName.of(inside.rest)  # a body in the body
     if deeper is not None:
         found = _inner_values(inner.index, inside.rest, deeper, notes)
         return [f"{inside.path}/{name}" for name in found]
@@ -168,6 +169,7 @@ def _inner_values(
     except UnknownNameError as error:
         known = [f"{inside.path}/{name}" for name in inner.values]
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
+    # captured values have names outside
     own = [name for name in names if name not in inner.captured]
     if not own:
         raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
@@ -189,6 +191,7 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
     """
     if re.fullmatch(r"@\d{1,9}", argument):
         position = int(argument[1:])
+        # no such node: an empty list leads to the error of the caller
         return [position] if position < len(index.nodes) else []
     if argument.startswith(_PLACES):
         return _by_place(index, argument)
@@ -204,7 +207,7 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
         raise UnknownNameError(operator["op"], place, sorted(index.operators), kind="operator")
     if operator["number"] is None:
         return found
-    return found[int(operator["number"]) :][:1]
+    return found[int(operator["number"]) :][:1]  # one, or none if there are not so many
 
 
 def pattern_matches(index: GraphIndex, argument: str) -> "list[tuple[Rule, Match]]":
@@ -244,6 +247,7 @@ def modules_of_class(index: GraphIndex, pattern: str, nodes: Iterable[int]) -> d
     modules: dict[str, list[int]] = {}
     for position in nodes:
         within = index.origins[position].modules
+        # the outermost module of the class around the node
         path = next((path for path, name in within if fits_class(pattern, name)), "")
         modules.setdefault(path, []).append(position)
     return modules
@@ -282,6 +286,7 @@ def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str
     if what == "class" and pattern in index.operators:
         return f"an operator has this name: 'op:{pattern}'"
     file, _, line = pattern.rpartition(":")
+    # lines of the same file
     lines = [int(other.rpartition(":")[2]) for other in known if other.startswith(f"{file}:")]
     if what != "source line" or not is_count(line) or not lines:
         return None

@@ -80,7 +80,7 @@ class Fingerprint:
 
     def skip(self, size: int) -> None:
         """Add zeros, as many as `BLOCK` or a multiple of that."""
-        if self._zeros and self._zeros[-1][1] == self._position:
+        if self._zeros and self._zeros[-1][1] == self._position:  # continues the zeros before
             self._zeros[-1][1] += size
         elif size:
             self._zeros.append([self._position, self._position + size])
@@ -90,7 +90,7 @@ class Fingerprint:
         """Return the digest of all bytes."""
         if not self._zeros:
             return self._digest.hexdigest()
-        layout = repr(self._zeros).encode()
+        layout = repr(self._zeros).encode()  # where zeros were is a part of the digest
         return hashlib.blake2b(self._digest.digest() + layout, digest_size=16).hexdigest()
 
 
@@ -102,6 +102,7 @@ def fingerprint(model: Model, tensor: TensorProto) -> str:
         return found.text()
     file, position, _ = model.span(tensor)
     end = position + dtypes.byte_count(tensor.data_type, tensor.dims)
+    # at the end, what is left is read as if a hole of no size followed
     for start, stop, is_hole in (*file.extents(position, end), (end, end, True)):
         if is_hole:
             # up to the first block that is wholly in the hole

@@ -87,6 +87,7 @@ def move(
     spans = _used(model)
     old = [file for file in model.files.values() if file.location is not None]
     for file in old:
+        # the data is in that file already: it is rewritten in place
         if PurePosixPath(location) == PurePosixPath(str(file.location)):
             _require_own(path, file, spans.get(file, []))
     written = save(model, path, external=True, location=location, force=force, dry_run=dry_run)
@@ -95,6 +96,7 @@ def move(
         path
     ):  # a model that refers to the data is there by now, or finds it gone before it is
         for file in old:
+            # the old file is the new one
             if any(kept.exists() and file.path.samefile(kept) for kept in written.data_files):
                 continue
             if reason := _reason_to_stay(path, file, spans.get(file, [])):
@@ -125,6 +127,7 @@ def collect(model: Model, *, dry_run: bool = False, tell: Progress = quiet) -> C
     loose = {
         file: found
         for file, found in by_file.items()
+        # a file whose bytes are all used needs nothing
         if file.location is not None and kept[file] != [(0, file.size)]
     }
     for file in loose:
@@ -176,7 +179,7 @@ def _intervals(model: Model, tensors: Iterable[TensorProto]) -> list[tuple[int, 
     merged: list[tuple[int, int]] = []
     spans = (model.span(tensor) for tensor in tensors)
     for start, stop in sorted((offset, offset + length) for _, offset, length in spans):
-        if merged and start <= merged[-1][1]:
+        if merged and start <= merged[-1][1]:  # touching or overlapping: one range
             merged[-1] = merged[-1][0], max(merged[-1][1], stop)
         else:
             merged.append((start, stop))
@@ -193,10 +196,11 @@ def _pack(
     """Copy the byte ranges one after the other, and point the tensors there."""
     starts, moved = [start for start, _ in intervals], []
     for start, stop in intervals:
-        moved.append(out.tell() - start)
+        moved.append(out.tell() - start)  # how far each range moves
         copy_span(out, file, start, stop - start)
     for tensor in tensors:
         _, offset, length = model.span(tensor)
+        # the last range that starts at or before the tensor
         refer(tensor, str(file.location), offset + moved[bisect_right(starts, offset) - 1], length)
 
 

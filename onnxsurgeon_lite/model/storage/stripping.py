@@ -86,7 +86,7 @@ def strip(
     """
     result = model.copy()
     removed = [] if keep_sources else remove_sources(result.proto)
-    biases = _read_at(model.proto, _BIASES)
+    biases = _read_at(model.proto, _BIASES)  # quantized biases have 32 bits, as indices have
     small = biases | _read_at(
         model.proto, ((op, slot) for op, slots in _PARAMETERS.items() for slot in slots)
     )
@@ -94,18 +94,21 @@ def strip(
     weights = {
         number: tensor
         for number, tensor in enumerate(walk.tensors(result.proto))
+        # a parameter of an operator is a weight from two numbers on
         if math.prod(tensor.dims) > (1 if tensor.name in small else _SPARED)
         and not _is_kept(tensor, biases)
     }
-    inside = sum(
+    inside = sum(  # bytes that the noise of all external tensors has
         dtypes.byte_count(tensor.data_type, tensor.dims)
         for tensor in filter(is_external, weights.values())
     )
     location = "noise" if movable(model) else None  # external data stays external
+    # one virtual file for all of them, each at its offset
     noise = _Noise(path / "noise", location, inside, 0, 0)
     start = 0
     with _surveys(model, {} if dry_run else weights) as surveys:
         for number, tensor in weights.items():
+            # made when it is written, not now
             make = functools.partial(_noise, surveys[number], copied(tensor), (seed, number))
             if is_external(tensor):
                 size = dtypes.byte_count(tensor.data_type, tensor.dims)
@@ -193,12 +196,13 @@ def unstrip(
         UsageError: the model is not stripped, or the original lacks a tensor.
     """
     result = stripped.copy()
-    result.files.update(original.files)
+    result.files.update(original.files)  # the original's files are read where weights go back
     weights = _OriginalWeights(original)
     restored = 0
     for tensor in walk.tensors(result.proto):
         marks = [entry for entry in tensor.metadata_props if entry.key == MARK]
         for mark in marks:
+            # the fingerprint says which tensor of the original it is
             _fill(tensor, weights.find(tensor, mark.value))
             tensor.metadata_props.remove(mark)
             restored += 1
@@ -225,6 +229,7 @@ class _OriginalWeights:
         self.by_kind = defaultdict[Hashable, list[TensorProto]](list)
         self.known: dict[Hashable, dict[str, TensorProto]] = {}
         lists = (_as_tensor(floats) for _, floats in _float_lists(original.proto))
+        # equal tensors have one fingerprint: any of them will do
         for tensor in (*walk.tensors(original.proto), *lists):
             self.by_kind[_kind(tensor)].append(tensor)
 
@@ -248,7 +253,7 @@ def _fill(tensor: TensorProto, source: TensorProto) -> None:
     """Copy another tensor's payload into a tensor."""
     payload = copied(source)
     for name in ("name", "doc_string", "metadata_props", "dims", "data_type"):
-        payload.ClearField(name)
+        payload.ClearField(name)  # the payload alone
     payload.DiscardUnknownFields()
     for name in _PAYLOAD:
         tensor.ClearField(name)
@@ -269,12 +274,14 @@ class _Survey:
         """Yield raw bytes of noise with the same statistics, in blocks; large tensors repeat runs of it at random."""
         rng = np.random.default_rng(seed)
         left = math.prod(tensor.dims)
+        # nothing outside the range of the original
         drawn = self._draw(rng, min(left, _DRAWN)).clip(self.low, self.high)
         drawn = drawn if tensor.data_type in _FLOATS else drawn.round()
         numbers = drawn.astype(dtypes.numpy_dtype(tensor.data_type))
         if left <= _DRAWN:
             yield bytes(dtypes.payload(numbers))
             return
+        # large tensors: random runs of the drawn numbers, which is many times as fast
         runs = np.lib.stride_tricks.sliding_window_view(numbers, _RUN)
         while left:
             count = min(left, _BLOCK)
@@ -283,10 +290,12 @@ class _Survey:
             left -= count
 
     def _draw(self, rng: "np.random.Generator", count: int) -> NDArray[np.floating]:
+        # room on the narrower side: enough for a normal distribution?
         room = min(self.high - self.mean, self.mean - self.low)
         if room > 3 * self.deviation or not self.deviation:
             normal = rng.standard_normal(count, np.float32)
             return self.mean + normal * self.deviation
+        # else a beta distribution of the same mean and deviation within the range
         width = self.high - self.low
         mean = (self.mean - self.low) / width
         weight = max(mean * (1 - mean) * (width / self.deviation) ** 2 - 1, 1e-3)
@@ -313,10 +322,12 @@ class _Checksums:
             self._add(array.astype(np.float32 if is_short else np.float64, copy=False))
 
     def _add(self, numbers: NDArray[np.floating]) -> None:
+        # sums relative to a number near the mean lose no digits
         near = float(numbers.mean()) if self.near is None else self.near
         centered = numbers - numbers.dtype.type(near)
         total = float(centered.sum())
         squares = float(np.square(centered, out=centered).sum())
+        # Inf, NaN, or an overflow: the finite elements alone, in float64
         if not math.isfinite(squares):
             finite = numbers[np.isfinite(numbers)].astype(np.float64)
             if finite.size and (finite.size < numbers.size or numbers.dtype != np.float64):
@@ -331,7 +342,7 @@ class _Checksums:
             self.high = max(self.high, float(numbers.max()))
 
     def survey(self, fingerprint: str) -> _Survey:
-        if self.near is None:
+        if self.near is None:  # no finite element
             return _Survey(fingerprint)
         off = self.total / self.count
         deviation = math.sqrt(max(self.squares / self.count - off * off, 0.0))
@@ -358,7 +369,7 @@ class _Noise(DataFile):
     def blocks(self, offset: int, length: int, block: int = 0) -> Iterator[bytes]:
         """Make the bytes of whole tensors."""
         end = offset + length
-        while offset < end:
+        while offset < end:  # tensors follow one another, each made whole
             for data in self.made[offset]():
                 yield data
                 offset += len(data)
@@ -369,11 +380,12 @@ def _surveys(
     model: Model, tensors: Mapping[int, TensorProto]
 ) -> "Iterator[Mapping[int, Future[_Survey]]]":
     """Yield the surveys of tensors, several made at once: hashing and adding let other threads run."""
-    none: Future[_Survey] = Future()
+    none: Future[_Survey] = Future()  # where nothing is surveyed (dry run), an empty survey
     none.set_result(_Survey("0" * 32))
     found = defaultdict[int, "Future[_Survey]"](lambda: none)
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
+        # tensors in memory first: those on disk take longer
         for number, tensor in sorted(tensors.items(), key=lambda item: is_external(item[1])):
             own = copied(tensor) if is_external(tensor) else tensor
             found[number] = pool.submit(_survey, model, own)
@@ -387,6 +399,7 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
     left = math.prod(tensor.dims)
     for block in contents(model, tensor):
         digest.update(block)
+        # whole bytes may hold more elements than are left, for packed dtypes
         size = min(left, 8 * len(block) // dtypes.byte_count(tensor.data_type, [8]))
         left -= size
         array = dtypes.decode(tensor.data_type, [size], block)
@@ -405,7 +418,7 @@ def remove_sources(proto: ModelProto) -> list[str]:
     if proto.training_info:
         counts["training info"] = len(proto.training_info)
         del proto.training_info[:]
-    size = proto.ByteSize()
+    size = proto.ByteSize()  # how many bytes they had, from the difference
     proto.DiscardUnknownFields()
     counts["bytes of unknown fields"] = size - proto.ByteSize()
     for message in _messages(proto):
@@ -421,6 +434,6 @@ def _messages(message: Message) -> Iterator[Message]:
     """Yield a message and those in it, types excluded, which have no documentation."""
     yield message
     for kind, value in message.ListFields():
-        if kind.message_type is not None and kind.name != "type":
+        if kind.message_type is not None and kind.name != "type":  # types hold no text of people
             for inner in value if kind.is_repeated else [value]:
                 yield from _messages(inner)

@@ -48,8 +48,10 @@ class Demand:
 
     def add(self, name: str) -> str:
         """Request another value; return its name without iteration indices."""
+        # `@12/body/q` is asked of the body of node 12, as `q`; any other name is a value of this graph.
         inside = None if name in self.index else BodyName.of(name)
         if inside is None:
+            # `q[3]`: which iterations are wanted is decided when results are read
             value = name if name in self.index or not self.path else iterations_of(name)[0]
             self.index.require(value)
             if value not in self.values:
@@ -63,6 +65,7 @@ class Demand:
     def _body(self, inside: BodyName) -> "Demand":
         inner = InnerGraph.of(self.index, inside.position, inside.body)
         op_type = self.index.nodes[inside.position].op_type
+        # A body that If, Loop or Scan do not have gets a kind that is no operator, so that `_obstacle` refuses it.
         if inside.body not in BODIES.get(op_type, (inside.body,)):
             op_type = f"the body {inside.body!r} of {op_type}"
         kinds = self.kinds if inside.body == FUNCTION else self.kinds + (op_type,)
@@ -81,6 +84,7 @@ class Demand:
     @property
     def needs_table(self) -> bool:
         """True if the order of the tensors does not tell their iterations."""
+        # In one loop, the n-th tensor is iteration n. Inside more than one construct, some iterations give no tensor.
         return any(kind != "If" for kind in self.kinds[:-1])
 
 
@@ -89,12 +93,14 @@ def expose_inner(index: GraphIndex, names: Collection[str]) -> Exposed:
     if not names:
         return Exposed(index.model.copy())
     root = Demand(index)
+    # requested name -> name without iterations: `@12/body/q[3]` -> `@12/body/q`
     places = {name: root.add(name) for name in names}
     for _, why in _obstacles(root):
         if why is not None:
             raise why
     exposer = _Exposer(index.model.copy())
     wires = exposer.graph(root, exposer.model.proto.graph.node)
+    # tables first: `read` needs them before the tensors
     wires.sort(key=lambda wire: wire.columns is None)
     by_place = {wire.place: wire for wire in wires}
     return Exposed(exposer.model, {name: by_place[place] for name, place in places.items()}, wires)
@@ -143,12 +149,13 @@ def _obstacles(root: Demand) -> Iterator[tuple[str, EditError | None]]:
 def _obstacle(demand: Demand, value: str) -> EditError | None:
     """Return the error if a value of a body cannot be exposed."""
     name = f"{demand.path}/{value}"
+    # a kind that is not If, Loop or Scan
     other = next((kind for kind in demand.kinds if kind not in BODIES), None)
     if other is not None:
         hint = f"only {', '.join(BODIES)} and functions expose their inner values"
         return EditError(f"{name!r} cannot be exposed from {other}", hint)
     kind = demand.index.type_of(value)
-    least = _OPSET + 1 if is_sequence(kind) else _OPSET
+    least = _OPSET + 1 if is_sequence(kind) else _OPSET  # Identity passes sequences since then
     if demand.kinds and demand.opset < least:
         hint = f"convert the model first: onnxdbg edit opset MODEL {least}"
         what = f"at opset {demand.opset}, where If and Loop cannot pass sequences"
@@ -174,6 +181,7 @@ class _Exposer:
     def graph(self, demand: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:
         """Expose the requested inner values of a graph in that graph."""
         found: list[Wire] = []
+        # position -> new nodes before and after that node; inserted at the end, because positions must stay valid
         around: dict[int, tuple[NewNodes, NewNodes]] = {}
         for position, bodies in demand.inside.items():
             node = nodes[position]
@@ -185,7 +193,7 @@ class _Exposer:
             else:
                 wires = self._out_of_loop(demand, node, bodies["body"], *around[position])
             found += wires
-        for position in sorted(around, reverse=True):
+        for position in sorted(around, reverse=True):  # from the last one
             before, after = around[position]
             for place, new in ((position + 1, after), (position, before)):
                 for made in reversed(new.made):
@@ -200,16 +208,20 @@ class _Exposer:
         table = ""
         if demand.values and (demand.needs_table or lists):
             table = fresh(demand.path, self.taken)
+            # One row for each run of the body, without columns yet: each loop on the way out puts a column in front.
             row = own.constant([[]], f"{table}.row")
             found.append(Wire(table, row, place=demand.path, columns=0))
+        # one wire for each value; values that are sequences get two
         for value, kind in kinds.items():
             place = f"{demand.path}/{value}"
             key = fresh(place, self.taken)
             wire = Wire(key, value, place, kind, loops=demand.loops, table=table)
+            # A sequence goes out as its tensors; a second table says the place of each tensor in its sequence.
             if value in lists:
                 elements = fresh(f"{place}.elements", self.taken)
                 numbers = own.places(value, elements)
                 found.append(Wire(elements, numbers, place=elements, columns=1))
+                # the sequence may be an input of the body, and an output needs a name of its own
                 whole = own.add("Identity", [value], f"{key}.all")
                 wire = replace(wire, name=whole, many=True, elements=elements)
             found.append(wire)
@@ -228,6 +240,8 @@ class _Exposer:
         for body, inner in bodies.items():
             own = NewNodes(self.taken)
             for wire in self._body(inner, branches[body].node, own):
+                # Both branches must have the same outputs: the other one gives an empty sequence, or a table without
+                # rows.
                 outside = wire.carried(self._outside(demand, wire))
                 for name, branch in branches.items():
                     new = own if name == body else NewNodes(self.taken)
@@ -247,17 +261,20 @@ class _Exposer:
         graph = dict(walk.bodies(node))["body"]
         own = NewNodes(self.taken)
         wires, stacked = self._body(inner, graph.node, own), list[Stacked]()
+        # A Scan cannot carry sequences, a Loop can.
         if node.op_type == "Scan":
             names, stacked = to_loop(node, graph, before, after)
             wires = [replace(wire, name=names.get(wire.name, wire.name)) for wire in wires]
+            # its elements have new names now, under which the body's types do not know them
             old = {new: name for name, new in names.items()}
             for output in stacked:
                 kind = inner.index.type_of(old.get(output.value, output.value))
                 wires.append(self._collected(output, kind))
-        node.input.extend([""] * (2 - len(node.input)))
+        node.input.extend([""] * (2 - len(node.input)))  # count and condition, possibly omitted
         states = len(node.input) - 2
-        self._complete(node, len(graph.output) - 1)
+        self._complete(node, len(graph.output) - 1)  # all outputs but the condition
         found = []
+        # new states follow those that the Loop has; the condition is before them in the body
         for number, wire in enumerate(wires, states):
             outside = wire.numbered(self._outside(demand, wire))
             state = fresh(f"{wire.key}.before", self.taken)
@@ -267,6 +284,7 @@ class _Exposer:
             graph.output.insert(number + 1, outside.declared(longer))
             node.output.insert(number, outside.name)
             found.append(outside)
+        # The last wires are the outputs that a Loop cannot stack: nodes after the Loop stack their tensors.
         for output in reversed(stacked):
             output.add(after, found.pop().name)
         graph.node.extend(own.made)
@@ -290,10 +308,12 @@ class _Exposer:
         function = copied(original)
         function.overload = ""
         function.name = self._unused_operator(original)
+        # the copy has no parameters: the attributes of the call are put in their places
         for declared in (function.node, function.attribute, function.attribute_proto):
             del declared[:]
         function.node.extend(bound_nodes(original, node))
         if "" not in opset_versions(function.opset_import):
+            # the new nodes are ONNX's own
             function.opset_import.add(version=max(inner.opset, _OPSET))
         own = NewNodes(self.taken)
         wires = self._body(inner, function.node, own)
@@ -320,5 +340,6 @@ class _Exposer:
 
     def _complete(self, node: NodeProto, count: int) -> None:
         """Name the omitted outputs at the end of a node, so that others can follow."""
+        # An output at the end can be left out, one in the middle cannot.
         while len(node.output) < count:
             node.output.append(fresh("unused", self.taken))

@@ -29,6 +29,7 @@ class Exposed:
         found: list[str] = []
         for name in names:
             wire = self.asked.get(name)
+            # `many` values need their tables; '' where there is none
             needed = [name] if wire is None else [wire.table, wire.elements, wire.key]
             found += filter(None, needed)
         return list(dict.fromkeys(found))
@@ -41,11 +42,12 @@ class Exposed:
         wires = {wire.key: wire for wire in self.wires}
         tables: dict[str, RunValue] = {}
         for key, value in sources:
-            if key not in wires:
+            if key not in wires:  # a value of the main graph, which needs no reading
                 yield key, value
             elif wires[key].columns is not None:
                 tables[key] = value
             else:
+                # several names may ask for iterations of the same value
                 for name in (name for name, wire in self.asked.items() if wire.key == key):
                     yield from _records(name, wires[key], value, tables) or [(name, None)]
 
@@ -54,17 +56,21 @@ def _records(
     name: str, wire: Wire, value: RunValue, tables: RunValues
 ) -> list[tuple[str, RunValue]]:
     """Return each computed instance of a value, or those at the iterations in the name."""
+    # the value of a function or of the main graph: there is one
     if not wire.many or not isinstance(value, list):
         return [(wire.place, value)]
     tensors = list(map(wire.narrowed, value))
+    # one loop: iteration n is tensor n; no loop: at most one tensor
     counted = [(number,) if wire.loops else () for number in range(len(tensors))]
     rows = _rows(tables[wire.table]) if wire.table else counted
     found: list[tuple[tuple[int, ...], RunValue]] = list(zip(rows, tensors, strict=False))
+    # Rows of this table: the iterations of a sequence, then the place in it. Empty sequences have no rows.
     if wire.elements:
         lists: dict[tuple[int, ...], list[Array]] = {row: [] for row in rows}
         for (*row, _), tensor in zip(_rows(tables[wire.elements]), tensors, strict=True):
             lists[tuple(row)].append(tensor)
         found = list(lists.items())
+    # the iterations in the name: `q[3]` -> (3,)
     only = () if name == wire.place else iterations_of(name)[1]
     return [(at(wire.place, row), got) for row, got in found if row[: len(only)] == only]
 

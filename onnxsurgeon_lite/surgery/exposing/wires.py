@@ -60,11 +60,11 @@ class Wire:
 
     def carried(self, name: str) -> "Wire":
         """Return the wire outside of a body that does not run exactly once."""
-        return replace(self, name=name, many=self.columns is None)
+        return replace(self, name=name, many=self.columns is None)  # a table stays a table
 
     def numbered(self, name: str) -> "Wire":
         """Return the wire outside of a loop."""
-        columns = None if self.columns is None else self.columns + 1
+        columns = None if self.columns is None else self.columns + 1  # this loop's column
         return replace(self.carried(name), columns=columns)
 
     def declared(self, name: str) -> ValueInfoProto:
@@ -82,7 +82,7 @@ class Wire:
 
 
 class NewNodes:
-    """New nodes of one graph, in order of creation, with unique value names."""
+    """The nodes that are added to one graph, in order of creation, with unique value names."""
 
     def __init__(self, taken: set[str], made: MutableSequence[NodeProto] | None = None) -> None:
         self.taken = taken
@@ -118,7 +118,7 @@ class NewNodes:
         return self.add("Reshape", [numbers, self.constant([-1, 1])], f"{base}.rows")
 
     def nothing(self, wire: Wire) -> str:
-        """Return the wire's value outside of a body that never runs."""
+        """Return the wire's value outside of a body that did not run: an empty sequence, or a table without rows."""
         base = f"{wire.key}.none"
         if wire.columns is None:
             return self.add("SequenceEmpty", [], base, dtype=wire.dtype)
@@ -126,7 +126,7 @@ class NewNodes:
 
     def once(self, wire: Wire) -> str:
         """Return the wire's value outside of a body that runs once."""
-        if wire.many or wire.columns is not None:
+        if wire.many or wire.columns is not None:  # a sequence or a table needs no wrapping
             return wire.name
         return self.add("SequenceConstruct", [self._widened(wire)], f"{wire.key}.one")
 
@@ -135,8 +135,9 @@ class NewNodes:
         base = f"{wire.key}.now"
         if wire.columns is not None:
             return self.add("Concat", [before, self._numbered(wire, iteration)], base, axis=0)
-        if not wire.many:
+        if not wire.many:  # one tensor of this iteration
             return self.add("SequenceInsert", [before, self._widened(wire)], base)
+        # Inside, there is a sequence already: an inner Loop appends its tensors, because no operator joins sequences.
         count = self.add("SequenceLength", [wire.name], f"{wire.key}.count")
         return self.add("Loop", [count, self.always(), before], base, body=self._append_all(wire))
 
@@ -148,6 +149,7 @@ class NewNodes:
 
     def _numbered(self, wire: Wire, iteration: str) -> str:
         """Return a table with this iteration's number before each of its rows."""
+        # [rows, columns] -> [rows, 1 + columns]: the number of rows is known when the model runs.
         shape = self.add("Shape", [wire.name], f"{wire.key}.shape")
         bounds = [self.constant([0]), self.constant([1])]
         rows = self.add("Slice", [shape] + bounds, f"{wire.key}.rows")
@@ -178,6 +180,7 @@ def element_type(kind: TypeProto | None) -> TypeProto.Tensor:
     """Return the type of a tensor, or of the tensors of a sequence; empty if unknown."""
     if kind is None:
         return TypeProto.Tensor()
+    # that of the element, for a sequence
     return (kind.sequence_type.elem_type if is_sequence(kind) else kind).tensor_type
 
 

@@ -38,7 +38,7 @@ def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
     function = definition_of(tape, node)
     if function is None or any(inner.op_type in RANDOM for inner in function.node):
         return None
-    given = dict(zip(function.input, node.input, strict=False))
+    given = dict(zip(function.input, node.input, strict=False))  # inputs that the node omits are ''
     names = {name: given.get(name, "") for name in function.input}
     nodes = written(tape, bound_nodes(function, complete(tape, node)), names)
     return Expansion(nodes, [names.get(name, "") for name in function.output])
@@ -46,6 +46,7 @@ def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
 
 def complete(tape: Tape, node: NodeProto) -> NodeProto:
     """Return a node with the attributes that its operator has by default."""
+    # The function's nodes refer to all attributes of the operator, those with defaults too.
     known = {attribute.name for attribute in node.attribute}
     schema = schema_at(node.op_type, tape.opset)
     made = copied(node)
@@ -91,6 +92,7 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
 def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
     """Infer the types of what nodes make, and the numbers of what they make of few known ones."""
     names = tape.names
+    # A model without nodes, which says the opset: inference is asked node by node.
     if names.inference is None:
         opset = [helper.make_opsetid("", tape.opset)]
         names.inference = SizeInference(ModelProto(ir_version=10, opset_import=opset), 1)
@@ -99,11 +101,11 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
         given = {name: _state(tape, name) for name in every_read(node) if name}
         try:
             states = names.inference.states(node, given)
-        except InferenceFailed:
+        except InferenceFailed:  # the types stay unknown: a rule that needs one says so
             continue
         for name, state in zip(node.output, states, strict=True):
             names.types[name] = state.types[0]
-            if state.data is not None:
+            if state.data is not None:  # small tensors that follow from constants: shapes, axes
                 names.arrays[name] = state.data[0]
             elif node.op_type == "Split":  # inference leaves out its rank where sizes are not known
                 names.types[name] = _with_rank(state.types[0], given[node.input[0]].types[0])
@@ -111,6 +113,7 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
 
 def _state(tape: Tape, name: str) -> State:
     array = tape.array_of(name)
+    # inference computes with small tensors only
     few = array is not None and array.size <= MOST_ELEMENTS
     known = (array,) if few and array is not None else None
     return State((tape.type_of(name) or TypeProto(),), data=known)
@@ -119,7 +122,7 @@ def _state(tape: Tape, name: str) -> State:
 def _with_rank(kind: TypeProto, like: TypeProto) -> TypeProto:
     if kind.tensor_type.HasField("shape"):
         return kind
-    made = copied(like)
+    made = copied(like)  # the rank alone: all sizes unknown
     for dim in made.tensor_type.shape.dim:
         dim.Clear()
     return made

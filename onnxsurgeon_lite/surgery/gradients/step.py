@@ -30,7 +30,7 @@ class GradientStep:
     node: NodeProto
     gradients: Sequence[Term | None]
     slot: int = 0
-    _cache: dict[int, Term] = field(default_factory=dict)
+    _cache: dict[int, Term] = field(default_factory=dict)  # slot -> input
 
     @cached_property
     def attributes(self) -> Mapping[str, AttributeProto]:
@@ -68,7 +68,11 @@ class GradientStep:
         return self.output(0)
 
     def output(self, slot: int) -> Term:
-        """Return an output; one that the node omits is computed again."""
+        """Return an output.
+
+        Raises:
+            EditError: the node omits it.
+        """
         if slot < len(self.node.output) and self.node.output[slot]:
             return self.tape.value(self.node.output[slot])
         raise EditError(f"{self.node.op_type} {self.node.name!r} omits its output {slot}")
@@ -97,9 +101,11 @@ class GradientStep:
         attributes: Container[str] | None = None,
     ) -> list[Term]:
         """Return the outputs of the same node with other inputs, and with all or some of its attributes."""
+        # all attributes, or some
         kept = [a for a in self.node.attribute if attributes is None or a.name in attributes]
         node = NodeProto(op_type=self.node.op_type, attribute=kept)
         node.input.extend("" if term is None else term.name for term in inputs)
+        # the results have the dtype of the first input, unless `dtype` says another
         first = next(term for term in inputs if term is not None)
         made = self.tape.add(node, outputs)
         return [Term(self.tape, name, first.dtype if dtype is None else dtype) for name in made]
@@ -155,6 +161,7 @@ class GradientStep:
         if not self.has(slot):
             return None
         known = self.numbers(slot)
+        # a term where they are computed when the model runs
         return self.input(slot) if known is None else [int(n) for n in np.ravel(known)]
 
     def axes(self) -> list[int] | Term:
@@ -163,6 +170,7 @@ class GradientStep:
         if isinstance(axes, Term):
             return axes
         if not axes:
+            # no axes: all of them, or none where `noop_with_empty_axes` says so
             return [] if self.integer("noop_with_empty_axes") else list(range(self.rank))
         return sorted(map(self.at, axes))
 

@@ -22,9 +22,9 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 OLDEST = 16
 """The opset from which on all nodes can be written: ScatterElements and ScatterND add since then."""
 
-_MADE = "unk__"
+_MADE = "unk__"  # prefix of the names that ONNX's inference makes up
 
-Dim = int | str | None
+Dim = int | str | None  # a size, a name, or unknown
 Number = int | float
 Attribute = int | float | str | Sequence[int] | TensorProto | None
 
@@ -65,6 +65,7 @@ class Term:
         return self.tape.op("Sub", self.of(other), self)
 
     def __mul__(self, other: "Term | Number") -> "Term":
+        # a product with 1 needs no node
         return self if other == 1 else self.tape.op("Mul", self, other)
 
     def __rmul__(self, other: Number) -> "Term":
@@ -93,7 +94,7 @@ class Term:
 
     def where(self, then: "Term | Number", other: "Term | Number") -> "Term":
         """Return `then` where this condition holds, `other` elsewhere; one of them is a term."""
-        like = then if isinstance(then, Term) else other
+        like = then if isinstance(then, Term) else other  # numbers get the dtype of the other one
         assert isinstance(like, Term)
         chosen = [like.of(v) if not isinstance(v, Term) else v for v in (then, other)]
         return self.tape.op("Where", self, *chosen).typed(like.dtype)
@@ -122,6 +123,7 @@ class Names:
     types: dict[str, TypeProto] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
     inference: SizeInference | None = None
+    # serialized tensor -> constant; (number, dtype) -> name: every constant is written once
     constants: dict[bytes, TensorProto] = field(default_factory=dict)
     numbers: dict[tuple[Number, int], str] = field(default_factory=dict)
     count: int = 0
@@ -147,7 +149,7 @@ class Tape:
     outer: "Tape | None" = None
     nodes: list[NodeProto] = field(default_factory=list)
     stage: str = ""
-    _known: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    _known: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)  # see `add`
 
     @property
     def opset(self) -> int:
@@ -214,6 +216,7 @@ class Tape:
         """Return the dimensions from `start` to `end`."""
         shape = self.shape(term.name)
         part = shape[start:end] if shape is not None else None
+        # sizes that are known become a constant, others are read when the model runs
         if part is not None and all(isinstance(dim, int) for dim in part):
             return self.integers([dim for dim in part if isinstance(dim, int)])
         return self.op("Shape", term, start=start or None, end=end).typed(TensorProto.INT64)
@@ -232,7 +235,7 @@ class Tape:
         rank = self.rank(term)
         if not rank:
             raise EditError(f"{term.name!r} has no axes", "check the model: onnxdbg check MODEL")
-        return axis % rank
+        return axis % rank  # -1 is the last one
 
     def array(self, array: Array) -> Term:
         """Return a constant."""
@@ -298,6 +301,8 @@ class Tape:
 
     def add(self, node: NodeProto, outputs: int) -> tuple[str, ...]:
         """Add a node without outputs, and return their names; an equal one that exists is used instead."""
+        # The key is the node without names of its own: operator, inputs, attributes. A body finds nodes of the graphs
+        # around it.
         key = node.SerializeToString(deterministic=True), outputs
         known = self._find(key)
         if known is not None:
@@ -310,6 +315,7 @@ class Tape:
         return made
 
     def _find(self, key: Hashable) -> tuple[str, ...] | None:
+        # A body may read what the scopes around it have made.
         tape: Tape | None = self
         while tape is not None:
             if key in tape._known:
@@ -329,7 +335,7 @@ class Tape:
 
     def sum(self, term: Term, axes: Sequence[int] | Term, keepdims: bool = False) -> Term:
         """Return the sum over axes."""
-        if not axes:
+        if not axes:  # no axes: nothing to sum over
             return term
         return self.op("ReduceSum", term, axes, keepdims=int(keepdims), noop_with_empty_axes=1)
 
@@ -394,6 +400,7 @@ class Tape:
     def places(self, value: Term) -> Term:
         """Return the number of each element of a value, in its shape."""
         static = self.static(value)
+        # a constant of at most 32 KiB; larger ones are computed when the model runs
         if static is not None and math.prod(static) <= 4096:
             return self.array(np.arange(math.prod(static), dtype=np.int64).reshape(static))
         size = self.op("Squeeze", self.size(value))
@@ -401,6 +408,7 @@ class Tape:
 
     def scattered(self, places: Term, numbers: Term, like: Term) -> Term:
         """Return zeros in the shape of a value, with numbers added at the elements of these numbers."""
+        # Flat, because one operator then adds at any places: several of the numbers may go to one element.
         empty = self.zeros(self.size(like), numbers.dtype)
         flat = self.op(
             "ScatterElements", empty, self.flat(places), self.flat(numbers), reduction="add", axis=0
@@ -416,26 +424,29 @@ class Tape:
         # axes whose sizes are not known are compared when the model runs
         wanted = self.shape(value.name)
         if given is None or wanted is None or len(given) < len(wanted):
-            return self._summed_at_run(term, value)
+            return _summed_at_run(self, term, value)
+        # Broadcasting adds axes in front, and repeats along axes of size 1.
         missing = len(given) - len(wanted)
         pairs = list(zip(given[missing:], wanted, strict=True))
         if any(w != 1 and not _equal(g, w) for g, w in pairs):
-            return self._summed_at_run(term, value)
+            return _summed_at_run(self, term, value)
         # first axes of size 1, which stay, then axes that the value does not have
         kept = [missing + i for i, (g, w) in enumerate(pairs) if w == 1 and g != 1]
         return self.sum(self.sum(term, kept, True), range(missing))
 
-    def _summed_at_run(self, term: Term, value: Term) -> Term:
-        """Sum over the axes that differ when the model runs."""
-        wanted, given = self.dims(value), self.shape_of(term)
-        # the shape with ones in front: it differs along the axes to sum over
-        lengths = [self.shape_of(shape) for shape in (given, wanted)]
-        one = dtypes.from_array(np.ones(1, np.int64))
-        front = self.op("ConstantOfShape", lengths[0] - lengths[1], value=one)
-        same = self.concat(front, wanted).equals(given)
-        other = self.op("Not", same)
-        axes = self.flat(self.op("NonZero", other).typed(TensorProto.INT64))
-        return self.op("Reshape", self.sum(term, axes, True), wanted)
+
+def _summed_at_run(tape: Tape, term: Term, value: Term) -> Term:
+    """Sum over the axes that differ when the model runs."""
+    wanted, given = tape.dims(value), tape.shape_of(term)
+    # the shape with ones in front: it differs along the axes to sum over
+    lengths = [tape.shape_of(shape) for shape in (given, wanted)]
+    one = dtypes.from_array(np.ones(1, np.int64))
+    front = tape.op("ConstantOfShape", lengths[0] - lengths[1], value=one)
+    same = tape.concat(front, wanted).equals(given)
+    other = tape.op("Not", same)
+    # a list of the axes that differ
+    axes = tape.flat(tape.op("NonZero", other).typed(TensorProto.INT64))
+    return tape.op("Reshape", tape.sum(term, axes, True), wanted)
 
 
 def _dim(dim: TensorShapeProto.Dimension) -> Dim:
@@ -448,5 +459,6 @@ def _dim(dim: TensorShapeProto.Dimension) -> Dim:
 def _equal(one: Dim, other: Dim) -> bool:
     """Return whether two dimensions are the same, or must be: a number above 1 is not broadcast to another."""
     if one is None or other is None:
+        # a known number may be taken as equal to an unknown size: only 1 would be broadcast
         return isinstance(other, int)
     return one == other or isinstance(other, int)

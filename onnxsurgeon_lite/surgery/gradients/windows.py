@@ -43,18 +43,17 @@ class Window:
         more = s.integers("output_padding") or strides
         sizes = _spatial(s, large, count), _spatial(s, small, count)
         listed: list[Sequence[Dim]] = [*sizes, pads[count:], strides, dilations, more]
+        # of an image and its kernel that do not fit
         if len(pads) != 2 * count or any(len(numbers) != count for numbers in listed):
             raise s.refused("its attributes and inputs have different ranks")
         window = cls(*sizes, list(kernel), strides, dilations, pads[:count], pads[count:])
-        # padding that follows from the sizes; the odd element is at the end, or at the begin for SAME_LOWER
+        # padding that follows from the sizes: SAME_UPPER puts the odd element at the end, all others at the begin
         auto = s.text("auto_pad", "NOTSET")
         shaped = "output_shape" in s.attributes
         if auto == "NOTSET" and not shaped:
             return window
         total = [0] * count if auto == "VALID" else window._padding(s)
         half = [pad // 2 if auto == "SAME_UPPER" else pad - pad // 2 for pad in total]
-        if large.name == s.a.name and auto == "SAME_LOWER":
-            half = [pad - pad // 2 for pad in total]
         window.before[:] = half
         window.after[:] = [pad - first for pad, first in zip(total, half, strict=True)]
         return window
@@ -65,6 +64,7 @@ class Window:
         if not self.known:
             raise s.refused("the padding follows from sizes that are not known")
         sizes = zip(self.spans, more, self.sizes(self.large), strict=True)
+        # what the window reaches beyond the tensor
         return [max(span + extra - size, 0) for span, extra, size in sizes]
 
     @property
@@ -103,6 +103,7 @@ class Window:
             more = [max(extra, 0) for extra in left]
             padding = more if any(more) else None
             return t.op("ConvTranspose", small, weights, pads=pads, output_padding=padding, **same)
+        # Unknown sizes: as large as strides allow, then cut to the size that is known when the model runs.
         more = [stride - 1 for stride in self.strides]
         wide = t.op("ConvTranspose", small, weights, output_padding=more, **same)
         begin = t.integers(self.before)
@@ -124,9 +125,10 @@ class Window:
         # known sizes give numbers; others are counted by a convolution of ones
         if self.known:
             rows = [self._counted(axis, padding) for axis in range(len(self.kernel))]
+            # a window's count is the product of the counts along its axes
             product = reduce(np.multiply.outer, rows)
             return t.array(product[None, None].astype(np.float32)).cast(like.dtype)
-        if padding:
+        if padding:  # every window has all its elements
             return like.of(int(np.prod(self.kernel)))
         ones = t.op("Gather", t.ones_like(large), [0], axis=1)
         return t.op("Conv", ones, self.ones(like), **self.attributes())

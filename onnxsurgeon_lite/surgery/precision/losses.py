@@ -13,7 +13,7 @@ from onnxsurgeon_lite.surgery.precision.plan import Plan
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.narrow import largest, narrowed
 
-_SMALL = 4096  # elements
+_SMALL = 4096  # elements: of a larger tensor, some numbers always vanish
 
 
 def casts(model: Model) -> int:
@@ -24,6 +24,7 @@ def casts(model: Model) -> int:
 
 def left_notes(plan: Plan) -> Iterator[str]:
     """Yield what stays in float32 although nobody asked for it, and why."""
+    # `kept` is what the user asked for
     reasons = Counter(step.why for step in plan.steps() if step.kind == "wide" and step.why)
     reasons.pop("kept", None)
     for why, count in reasons.most_common():
@@ -35,6 +36,7 @@ def constant_notes(plan: Plan, model: Model) -> Iterator[str]:
     limit, clamped, vanished = largest(dtypes.numpy_dtype(plan.narrow)), [], []
     for scope in plan.scopes():
         for site in scope.sites.values():
+            # no reader takes the constant in the narrow dtype
             if site.constant is None or True not in site.read:
                 continue
             high, low = extremes(model, site.constant)
@@ -50,6 +52,7 @@ def constant_notes(plan: Plan, model: Model) -> Iterator[str]:
 
 def vanishing(data_type: int) -> float:
     """Return the largest number that rounds to zero."""
+    # half of the smallest subnormal number: ties go to the even neighbor, 0
     return 2.0**-25 if data_type == TensorProto.FLOAT16 else 2.0**-134
 
 
@@ -70,6 +73,7 @@ def extremes(model: Model, tensor: TensorProto) -> tuple[float, float]:
 
 def loss(model: Model, tensor: TensorProto, data_type: int) -> float:
     """Return by how much rounding changes a float32 tensor, as a share of it, by its first numbers."""
+    # enough numbers for an estimate
     wide = next(_blocks(model, tensor, 4 * _SMALL)).ravel()[:_SMALL].astype(np.float64)
     rounded = narrowed(wide.astype(np.float32), dtypes.numpy_dtype(data_type)).astype(np.float64)
     norm = float(np.linalg.norm(wide))
@@ -78,6 +82,7 @@ def loss(model: Model, tensor: TensorProto, data_type: int) -> float:
 
 def _largest(block: dtypes.Array) -> float:
     """Return the largest finite magnitude."""
+    # an array with Inf or NaN needs the slow way
     top = max(float(block.max()), -float(block.min())) if block.size else 0.0
     return top if isfinite(top) else float(np.max(np.abs(block[np.isfinite(block)]), initial=0.0))
 
@@ -88,5 +93,6 @@ def _blocks(model: Model, tensor: TensorProto, size: int = 1 << 18) -> Iterator[
         return
     file, offset, length = model.span(tensor)
     dtypes.require_length(tensor.data_type, tensor.dims, length)
+    # all bytes of the tensor, a megabyte at a time or so
     for block in file.blocks(offset, length, size):
         yield np.frombuffer(block, "<f4")

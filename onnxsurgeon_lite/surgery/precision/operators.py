@@ -29,7 +29,9 @@ def can(schema: Schema | None, slot: int, is_input: bool, data_type: int) -> boo
     formals = (schema.inputs if is_input else schema.outputs) if schema is not None else ()
     if schema is None or not formals:
         return False
+    # a variadic operator repeats its last formal input
     kind = formals[min(slot, len(formals) - 1)].type_str
+    # type parameter -> dtypes; a formal without a parameter names its type itself
     return f"tensor({dtypes.dtype_name(data_type)})" in _allowed(schema).get(kind, (kind,))
 
 

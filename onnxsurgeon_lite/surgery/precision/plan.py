@@ -57,6 +57,7 @@ class Plan:
         self.kept = frozenset(kept)
         self.io = io
         self.functions: dict[FunctionKey, PrecisionScope] = {}
+        # function -> its calls: each node with the dtypes of its inputs and what its attributes choose
         self._calls: dict[FunctionKey, list[tuple[PrecisionStep, tuple[int, ...]]]] = {}
         self.main = self._scope("", GraphIndex.of(model), model.proto.graph, None)
         self._decide()
@@ -73,6 +74,7 @@ class Plan:
         """Return all nodes."""
         return [step for scope in self.scopes() for step in scope.steps]
 
+    # First collect scopes, nodes and values; the second half of the class decides.
     # what there is
 
     def _scope(
@@ -83,6 +85,7 @@ class Plan:
         outer: PrecisionScope | None,
     ) -> PrecisionScope:
         scope = PrecisionScope(path, index, target, outer)
+        # inference for values that the model does not declare
         index.learn_types([name for name in index.values() if name])
         self._declare(scope)
         versions = opset_versions(index.model.proto.opset_import)
@@ -91,6 +94,8 @@ class Plan:
         outputs = (
             target.output if isinstance(target, FunctionProto) else [o.name for o in target.output]
         )
+        # Outputs of the main graph have the dtype that the user asked for; those of bodies and functions follow their
+        # node.
         for name in outputs:
             if (site := scope.find(name)) is not None and site.scope is scope:
                 site.required = self.io if outer is None and not path else None
@@ -103,11 +108,13 @@ class Plan:
         else:
             names = [info.name for info in target.input]
             for tensor in target.initializer:
+                # an initializer that is an input, too, is a default: its dtype is the input's
                 if tensor.data_type == TensorProto.FLOAT and not self._is_default(
                     scope, tensor.name
                 ):
                     scope.sites[tensor.name] = Site(tensor.name, scope, constant=tensor)
             names += [sparse.values.name for sparse in target.sparse_initializer]
+        # inputs become narrow only with --io; the inputs of bodies are decided later
         for name in names:
             if name not in scope.sites and _is_float(scope.index, name):
                 scope.sites[name] = Site(name, scope, is_narrow=self.io)
@@ -125,6 +132,7 @@ class Plan:
         for name in node.output:
             made = Site(name, scope, step) if name and _is_float(index, name) else None
             if made is not None and scope.sites.setdefault(name, made) is not made:
+                # the same site, where two nodes make one name, would be decided twice
                 raise GraphError(
                     f"{node_id} makes {name!r}, which is made already",
                     "repair it: onnxdbg edit fix MODEL",
@@ -137,12 +145,13 @@ class Plan:
         step.makes = [
             can(step.schema, slot, False, self.narrow) for slot in range(len(node.output))
         ]
+        # a body can capture the values around it, so it is read within its node
         for name, body in walk.bodies(node):
             _type_inputs(index, node, body)
             inner = InnerGraph.of(index, position, name).index
             step.bodies.append(self._scope(f"{node_id}/{name}", inner, body, scope))
         function = function_of(index, node)
-        if function is not None:
+        if function is not None:  # a call: its function decides
             self._call(step, index, position, function)
         else:
             step.kind, step.why = self._kind(step, scope)
@@ -152,24 +161,25 @@ class Plan:
         self, step: PrecisionStep, index: GraphIndex, position: int, function: FunctionProto
     ) -> None:
         key = function_key(function)
+        # Attributes of the function's nodes that the call fills in, where they choose a dtype.
         choices = {
             a.ref_attr_name for n in function.node for a in n.attribute if a.name in _CHOICES
         }
         types = tuple(_elem_type(index, name) if name else 0 for name in step.node.input)
         types += tuple(a.i for a in step.node.attribute if a.name in choices)
-        if key not in self.functions:
+        if key not in self.functions:  # all calls share one function, read at the first
             inner = InnerGraph.of(index, position, FUNCTION).index
             target = next(f for f in self.model.proto.functions if function_key(f) == key)
             self.functions[key] = self._scope(function_path(function), inner, target, None)
         self._calls.setdefault(key, []).append((step, types))
         step.kind = "call"
-        step.takes = [True] * len(step.node.input)
+        step.takes = [True] * len(step.node.input)  # decided together with the function
         step.makes = [True] * len(step.node.output)
 
     def _kind(self, step: PrecisionStep, scope: PrecisionScope) -> tuple[str, str]:
         floats = [site for site in step.inputs + step.outputs if site is not None]
         if not floats and not step.bodies:
-            return "none", ""
+            return "none", ""  # it touches no float32
         if step.node.op_type == "Constant" and is_standard(step.node):
             return self._constant(step)
         if step.id in self.kept:
@@ -179,10 +189,11 @@ class Plan:
         why = self._obstacle(step, step.schema, scope)
         if why:
             return "wide", why
-        if step.node.op_type in _CHOOSING:
+        if step.node.op_type in _CHOOSING:  # it makes the dtype that its attribute says
             return ("narrow" if step.outputs[0] is not None else "none"), ""
         if not step.bodies:
             _bind(step, step.schema)
+        # control flow and operators that only move numbers fit either dtype
         return ("free" if step.bodies or step.node.op_type in EXACT else "narrow"), ""
 
     def _obstacle(self, step: PrecisionStep, schema: Schema, scope: PrecisionScope) -> str:
@@ -202,16 +213,18 @@ class Plan:
             return _WIDE[node.op_type]
         if has_sequences(schema):
             return "a sequence"
-        if node.op_type in _CHOOSING:
+        if node.op_type in _CHOOSING:  # the call of a function gives the attribute
             return "its dtype is the call's" if walk.has_references(node) else ""
         if self._has_unknown(step, scope):
             return "the dtype of an input is not known"
+        # one narrow input is enough
         if any(takes and site for takes, site in zip(step.takes, step.inputs, strict=True)):
             return ""
         return not_at(schema, self.narrow)
 
     def _constant(self, step: PrecisionStep) -> tuple[str, str]:
         """Take a Constant node as an initializer."""
+        # a constant is no node to decide: its readers say in which dtypes it is needed
         tensor = constant_of(step.node)
         site = step.outputs[0]
         if tensor is None or site is None or walk.has_references(step.node):
@@ -222,6 +235,7 @@ class Plan:
     def _has_unknown(self, step: PrecisionStep, scope: PrecisionScope) -> bool:
         """Return whether an input that must have the dtype of others has one that nobody knows."""
         return any(
+            # no float32 site, and no other known dtype either
             name and takes and site is None and not _elem_type(scope.index, name)
             for name, takes, site in zip(step.node.input, step.takes, step.inputs, strict=True)
         )
@@ -235,11 +249,13 @@ class Plan:
         _mark_integer_paths(steps)
         self._decide_free(steps)
         for step in steps:
+            # What makes a value decides in which dtype it is made,
             for slot, made in enumerate(step.outputs):
                 if made is not None:
                     made.is_narrow = step.is_narrow and step.makes[slot]
-            for state in self._states(step):
+            for state in self._states(step):  # and the inputs of its bodies follow their node
                 state.is_narrow = step.is_narrow
+        # each reader says which dtype it reads: where both are needed, `rewrite` adds a Cast
         for step in steps:
             for slot, site in enumerate(step.inputs):
                 if site is not None:
@@ -247,6 +263,7 @@ class Plan:
 
     def _decide_free(self, steps: Sequence[PrecisionStep]) -> None:
         """Let what only moves numbers go with its neighbors: float32 between those in float32."""
+        # Forwards: is everything that it moves in float32? Backwards: does anybody need float32 of it?
         is_wide: dict[PrecisionStep, bool] = {}
         for step in steps:
             sources = (site for site in self._sources(step) if site.constant is None)
@@ -256,7 +273,9 @@ class Plan:
         for step in reversed(steps):
             if step.kind == "free":
                 sites = filter(None, (*step.outputs, *self._states(step)))
+                # A node becomes wide only between wide neighbors: one wide side alone costs one Cast either way.
                 users = list(chain.from_iterable(map(self._users, sites)))
+                # nothing reads it in either dtype, and it does move a value
                 unread = not users and any(s.constant is None for s in self._sources(step))
                 step.kind = "wide" if is_wide[step] and (True in users or unread) else "narrow"
             for body in step.bodies:
@@ -264,6 +283,7 @@ class Plan:
                     result.required = step.is_narrow
 
     def _decide_function(self, key: FunctionKey, scope: PrecisionScope) -> None:
+        # All calls share one function: it can be narrow only if all of them want that, with the same dtypes.
         calls = self._calls[key]
         same = len({types for _, types in calls}) == 1
         is_narrow = same and not any(s.id in self.kept or s.kind == "wide" for s, _ in calls)
@@ -274,7 +294,7 @@ class Plan:
         for step in scope.steps if not is_narrow else ():
             step.kind = "wide" if step.kind != "none" else "none"
         for site in scope.sites.values():
-            if site.maker is None and site.constant is None:
+            if site.maker is None and site.constant is None:  # an input of the function
                 site.is_narrow = is_narrow
         target = scope.target
         for name in target.output:
@@ -319,6 +339,7 @@ class Plan:
         found = [
             not (reader.is_narrow and reader.takes[slot])
             for reader, slot in site.readers
+            # a Cast reads either dtype at no cost
             if reader.kind != "none" and reader.node.op_type != "Cast"
         ]
         return found if site.required is None else found + [not site.required]
@@ -326,6 +347,8 @@ class Plan:
 
 def _bind(step: PrecisionStep, schema: Schema) -> None:
     """Let an output be narrow only if a narrow input gives it its dtype."""
+    # A type parameter is bound by a narrow input: T of `Add (T, T) -> T`. An output whose parameter no such input
+    # binds keeps its dtype.
     inputs, outputs = schema.inputs, schema.outputs
     bound = {
         inputs[min(slot, len(inputs) - 1)].type_str
@@ -347,6 +370,7 @@ def _outputs(body: PrecisionScope) -> list[Site]:
 
 def _mark_integer_paths(steps: list[PrecisionStep]) -> None:
     """Leave float32 between integers alone: what is computed from sizes or positions, to become integers again."""
+    # Forwards: nodes whose floats all come from integers by a Cast. Backwards: those that only become integers again.
     from_integers: set[PrecisionStep] = set()
     for step in steps:
         makers = [site.maker for site in step.inputs if site is not None and site.constant is None]
@@ -363,6 +387,7 @@ def _becomes_integer(site: Site) -> bool:
     if site.required is not None or not site.readers:
         return False
     return all(
+        # a Cast to integers, a node of such a path, or an input that takes float32 only
         (reader.node.op_type == "Cast" and reader.outputs[0] is None)
         or reader.why == "between integers"
         or (reader.schema is not None and not reader.takes[slot])
@@ -372,7 +397,7 @@ def _becomes_integer(site: Site) -> bool:
 
 def _type_inputs(index: GraphIndex, node: NodeProto, body: GraphProto) -> None:
     """Declare the dtypes of the inputs of a Loop's or a Scan's body that leaves them out."""
-    first = 2 if node.op_type == "Loop" else 0
+    first = 2 if node.op_type == "Loop" else 0  # a Loop's count and condition are no states
     for value, name in zip(body.input[first:], node.input[first:], strict=False):
         kind = 0 if value.type.WhichOneof("value") else _elem_type(index, name)
         if kind > 0:
@@ -387,12 +412,15 @@ def _elem_type(index: GraphIndex, name: str) -> int:
     kind = index.type_of(name)
     if kind is None:
         return 0
+    # -1: a sequence or an optional
     return kind.tensor_type.elem_type if kind.HasField("tensor_type") else -1
 
 
 def _slots_fit(step: PrecisionStep) -> bool:
     """Return whether inputs and outputs of the node are those of its bodies, one by one."""
+    # those of float32
     can = [t for t, s in zip(step.takes + step.makes, step.inputs + step.outputs, strict=True) if s]
+    # a Scan of opset 8 has one input more than its body
     return all(can) and (step.node.op_type != "Scan" or len(step.node.input) == len(_inputs(step)))
 
 

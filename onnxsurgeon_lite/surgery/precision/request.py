@@ -40,6 +40,7 @@ def plan_of(model: Model, to: str, keep: Sequence[str], io: bool) -> Plan:
 def kept_ids(model: Model, keep: Sequence[str]) -> set[str]:
     """Return the ids of nodes to keep, of those in their bodies, too."""
     index = GraphIndex.of(model)
+    # Ids of nodes in bodies: `@3/body/@5`.
     inner = (
         {b.node_id(p) for b in index.inner_bodies for p, _ in enumerate(b.nodes)} if keep else set()
     )
@@ -49,5 +50,6 @@ def kept_ids(model: Model, keep: Sequence[str]) -> set[str]:
             [argument] if argument in inner else [f"@{p}" for p in select_nodes(index, argument)]
         )
         found.update(chosen)
+        # everything inside of a chosen node, too
         found.update(node for node in inner for top in chosen if node.startswith(f"{top}/"))
     return found

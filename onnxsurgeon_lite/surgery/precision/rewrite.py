@@ -26,12 +26,14 @@ class Rewriting:
         self.taken = value_names(GraphIndex.of(model))
         for function in model.proto.functions:
             self.taken.update(function.input, *(node.output for node in function.node))
+        # value -> narrow or not -> its name in that dtype
         self.names: dict[Site, dict[bool, str]] = {}
         self.dropped: set[PrecisionStep] = set()
 
     def run(self) -> None:
         """Rewrite every scope, inner ones first."""
         scopes = list(self.plan.scopes())
+        # All names first, then the Casts that can go, then the nodes: a body reads names of the graphs around it.
         for scope in scopes:
             for site in scope.sites.values():
                 self.names[site] = self._named(site)
@@ -44,6 +46,7 @@ class Rewriting:
     # names
 
     def _needs(self, site: Site) -> set[bool]:
+        # the dtypes that readers want, the one that the node makes, and the one that the output declares
         needs = set(site.read)
         if site.constant is None:
             needs.add(site.is_narrow)
@@ -55,6 +58,7 @@ class Rewriting:
         """Return the dtype under which a value keeps its name."""
         if site.required is not None:
             return site.required
+        # an unread or wide constant keeps its name as float32, one that is only read narrow keeps it narrow
         return site.is_narrow if site.constant is None else False not in self._needs(site)
 
     def _named(self, site: Site) -> dict[bool, str]:
@@ -67,11 +71,13 @@ class Rewriting:
     def _drop_cast(self, step: PrecisionStep, scope: PrecisionScope) -> None:
         """Let readers of a Cast that would change nothing read its input."""
         site = step.outputs[0] if step.node.op_type == "Cast" and step.outputs else None
+        # a Cast to float32 that now is one to the narrow dtype
         if site is None or not site.is_narrow or site.required is not None:
             return
         source, name = step.inputs[0], step.node.input[0]
-        if source is not None and step.wants(0):
+        if source is not None and step.wants(0):  # its input exists in the narrow dtype
             self.names[site][True] = self.names[source][True]
+        # its input has the narrow dtype in the model already
         elif source is None and scope.index.element_of(name) == self.plan.narrow:
             self.names[site][True] = name
         else:
@@ -83,7 +89,7 @@ class Rewriting:
     def _rewrite(self, scope: PrecisionScope) -> None:
         target = scope.target
         nodes: list[NodeProto] = []
-        for site in scope.sites.values():
+        for site in scope.sites.values():  # what no node makes: inputs and constants
             if site.maker is None:
                 nodes += self._ready(site)
         for step in scope.steps:
@@ -92,7 +98,7 @@ class Rewriting:
                 nodes.append(step.node)
             for made in filter(None, step.outputs):
                 nodes += self._ready(made)
-        ordered = [copied(node) for node in nodes]
+        ordered = [copied(node) for node in nodes]  # copies: the nodes are about to be deleted
         del target.node[:]
         target.node.extend(ordered)
         self._import(target, ordered)
@@ -108,13 +114,13 @@ class Rewriting:
     def _ready(self, site: Site) -> Iterator[NodeProto]:
         """Yield what makes a value's other dtype, once the value is there."""
         names = self.names[site]
-        if site.constant is not None and site.maker is None:
+        if site.constant is not None and site.maker is None:  # an initializer needs no node
             self._initializer(site)
         elif len(names) == 1:
             return
-        elif site.constant is not None:
+        elif site.constant is not None:  # a Constant node: another one for the narrow dtype
             yield helper.make_node("Constant", [], [names[True]], value=self._narrowed(site, ""))
-        else:
+        else:  # a Cast to the dtype in which the value was not made
             other = not site.is_narrow
             to = self._attribute(self.plan.narrow if other else TensorProto.FLOAT)
             result = names[other]
@@ -151,6 +157,7 @@ class Rewriting:
                 attribute.CopyFrom(helper.make_attribute("to", to))
             elif attribute.name == "value":
                 narrow_tensor(self.model, attribute.t, self.plan.narrow)
+        # its value is 0 by default, in float32
         if node.op_type == "ConstantOfShape" and not node.attribute:
             zero = helper.make_tensor("value", self.plan.narrow, [1], [0.0])
             node.attribute.append(helper.make_attribute("value", zero))
@@ -161,7 +168,7 @@ class Rewriting:
         target, names = site.scope.target, self.names[site]
         assert isinstance(target, GraphProto)
         assert site.constant is not None
-        if False not in names:
+        if False not in names:  # nobody reads it in float32: the tensor itself becomes narrow
             narrow_tensor(self.model, site.constant, self.plan.narrow)
         elif True in names:
             target.initializer.append(self._narrowed(site, names[True]))
@@ -190,6 +197,7 @@ class Rewriting:
             infos = [*target.value_info, *target.input, *target.output]
         for info in infos:
             site = scope.find(info.name)
+            # what has this name is narrow now
             if site is not None and self.names[site].get(True) == info.name:
                 info.type.tensor_type.elem_type = self.plan.narrow
         gone = {

@@ -71,6 +71,7 @@ class PrecisionStep:
         """Return whether it reads an input narrow."""
         site = self.inputs[slot]
         if self.node.op_type in _ANY and slot == 0 and site is not None:
+            # such an operator takes whatever there is, so no Cast is needed for it
             return site.is_narrow and self.takes[slot]
         return self.is_narrow and self.takes[slot]
 
@@ -88,6 +89,7 @@ class PrecisionScope:
 
     def find(self, name: str) -> Site | None:
         """Return the float32 value of a name, of an outer graph if the body captures it."""
+        # from inside to outside; a name that is defined inside is not looked for outside
         scope: PrecisionScope | None = self
         while scope is not None:
             if name in scope.sites:

@@ -25,6 +25,7 @@ def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints
             f"the exports differ in more than sizes: {len(names[0])} and {len(names[1])} nodes",
             "export both the same way, and both at sizes above 1",
         )
+    # a dimension that both exports have at the same size shows nothing
     sizes = {s: _size_in(two, s) for s in symbols if s.changes and s.own is not None}
     differing = {s: size for s, size in sizes.items() if size is not None and size != s.own}
     if not differing:
@@ -38,6 +39,7 @@ def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints
             numbers, others = _numbers(one, node.input[slot]), _numbers(two, other.input[slot])
             if numbers is None or others is None or len(numbers) != len(others):
                 continue
+            # -1 means "the rest" and follows by itself
             if numbers != others and -1 not in (*numbers, *others):
                 hints[position, slot] = _all_following(
                     numbers, others, differing, one.describe(position)
@@ -71,7 +73,7 @@ def _all_following(
     sizes: list[Size] = []
     for own, other in zip(numbers, others, strict=True):
         found = _following(own, other, differing)
-        if len(found) != 1:
+        if len(found) != 1:  # exactly one explanation, or the user must export again
             what = "depend on several dimensions" if found else "not be a multiple of a dimension"
             return ShapeError(
                 f"{where} has {own} in one export and {other} in the other, which may {what}",
@@ -84,7 +86,10 @@ def _all_following(
 def _following(own: int, other: int, differing: dict[Symbol, int]) -> set[Size]:
     """Return the sizes that are `own` in one export and `other` in the other: multiples first, else with an offset."""
     if own == other:
+        # the same in both exports: it does not depend on a size
         return {constant(own, len(next(iter(differing)).sizes))}
+    # number = slope * size + offset, for each product of dimensions: two exports give two equations. A multiple (no
+    # offset) is preferred; an offset is believed for a single dimension only.
     multiples: set[Size] = set()
     lines: set[Size] = set()
     for count in range(1, len(differing) + 1):
@@ -96,6 +101,7 @@ def _following(own: int, other: int, differing: dict[Symbol, int]) -> set[Size]:
             slope = Fraction(other - own, there - sizes[0])
             offset = own - slope * sizes[0]
             numbers = [slope * size + offset for size in sizes]
+            # whole numbers at every trial
             if all(number.denominator == 1 for number in numbers) and (count == 1 or not offset):
                 (lines if offset else multiples).add(tuple(int(number) for number in numbers))
     return multiples or lines

@@ -22,11 +22,12 @@ def follow(
         The traced model, its plan, and the inlined functions.
     """
     inlined: list[str] = []
+    # One function at a time: after inlining, the trace starts again.
     while True:
         try:
             hints = None if second is None else differences(model, second, symbols)
             return model, trace(model, symbols, hints), inlined
-        except Called as called:
+        except Called as called:  # something in a function has to change, for this call alone
             key = function_key(called.function)
             name = "::".join(filter(None, key))
             inlined.append(name)

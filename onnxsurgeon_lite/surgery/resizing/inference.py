@@ -98,9 +98,9 @@ def sizes_of(types: Sequence[TypeProto]) -> list[Size | None] | None:
             return None
         dims = dims_of(kind)
         shapes.append([d.dim_value if d.HasField("dim_value") else None for d in dims])
-    if len({len(shape) for shape in shapes}) > 1:
+    if len({len(shape) for shape in shapes}) > 1:  # another rank at another trial
         return None
-    columns = zip(*shapes, strict=True)
+    columns = zip(*shapes, strict=True)  # one column for each axis, with a number for each trial
     return [None if None in column else tuple(n or 0 for n in column) for column in columns]
 
 
@@ -120,7 +120,7 @@ def node_key(node: NodeProto, reads: tuple[Hashable, ...]) -> Hashable:
     attributes = [attribute.SerializeToString() for attribute in node.attribute]
     if attributes and walk.bodies(node):
         return object()  # which captures values: it is equal to none
-    made = tuple(map(bool, node.output[:]))
+    made = tuple(map(bool, node.output[:]))  # which outputs are there, not their names
     return node.op_type, node.domain, node.overload, tuple(attributes), reads, made
 
 
@@ -135,19 +135,23 @@ class SizeInference:
 
     def __init__(self, model: ModelProto, trials: int) -> None:
         self.trials = trials
+        # opset imports and functions, to which each node is added
         self.header = ModelProto(ir_version=10, opset_import=model.opset_import)
         self.header.functions.extend(model.functions)
+        # node and inputs -> states; None: the node rejects them
         self.known: dict[Hashable, list[State] | None] = {}
 
     def states(self, node: NodeProto, reads: _Reads) -> list[State]:
         """Return the states of the node's outputs; equal nodes with equal inputs are inferred once."""
         (found,) = self.states_at(node, [reads])
+        # raises the error of the node
         return self._states(node, reads) if found is None else list(found)
 
     def states_at(self, node: NodeProto, many: Sequence[_Reads]) -> Iterable[list[State] | None]:
         """Return the states for each of several inputs, None where the node rejects them; all are asked for at once."""
         known = ((r[n].key if n in r else n == "" for n in node.input[:]) for r in many)
         keys = [node_key(node, tuple(key)) for key in known]
+        # in one round trip to the process
         new = {k: r for k, r in zip(keys, many, strict=True) if k not in self.known}
         if new:
             how = self.header.SerializeToString(), self.trials, node, list(new.values())
@@ -162,11 +166,12 @@ class SizeInference:
 
     def _states(self, node: NodeProto, reads: _Reads) -> list[State]:
         follows = any(state.follows for state in reads.values())
+        # if nothing differs between the trials, one is enough
         trials = range(self.trials if follows else 1)
         bounded = node.op_type in _BOUNDED  # what has these numbers needs no inference
         evaluated = [self._evaluate(node, reads, trial) if bounded else None for trial in trials]
         inferred: list[dict[str, TypeProto]] = [{}]
-        if None in evaluated:
+        if None in evaluated:  # inference, and then evaluation where the results are small
             inferred = [self._infer(node, reads, trial) for trial in trials]
             evaluated = [
                 self._evaluate(node, reads, trial) if _is_small(types.values()) else None
@@ -176,11 +181,11 @@ class SizeInference:
         for slot, name in enumerate(node.output):
             types = tuple(at.get(name, TypeProto()) for at in inferred)
             data = tuple(numbers[slot] for numbers in evaluated if numbers is not None)
-            whole = len(data) == len(trials) and bool(name)
+            whole = len(data) == len(trials) and bool(name)  # known at every trial
             if whole:
                 kinds = (dtypes.data_type_of_numpy(array.dtype) for array in data)
                 types = tuple(map(helper.make_tensor_type_proto, kinds, (a.shape for a in data)))
-            repeat = self.trials // len(trials)
+            repeat = self.trials // len(trials)  # one trial stands for all of them
             states.append(_with_axes(types * repeat, data * repeat if whole else None, reads))
         if not follows:
             return states
@@ -188,6 +193,7 @@ class SizeInference:
 
     def _part(self, node: NodeProto, reads: _Reads, trial: int) -> ModelProto:
         part = copied(self.header)
+        # a model of one node: known numbers are initializers, everything else inputs
         part.graph.name = "node"
         part.graph.node.append(node)
         for name, state in reads.items():
@@ -204,6 +210,7 @@ class SizeInference:
             inferred = native.infer(part, strict=True, data_prop=_is_small(vectors))
         except RejectedError as error:
             raise InferenceFailed(trial, str(error)) from error
+        # ONNX's inference accepts a weight with other channels
         if weight := _misfit(node, [reads[name].types[trial] for name in node.input[:2] if name]):
             raise InferenceFailed(trial, weight, weight)
         return {info.name: info.type for info in inferred.value_info}
@@ -233,6 +240,7 @@ def _misfit(node: NodeProto, kinds: Sequence[TypeProto]) -> str:
         return ""
     given, weight = (_size(kind, axis) for kind, axis in zip(kinds, axes, strict=True))
     groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+    # the weight of a grouped Conv has the channels of one group
     needed = weight * groups if weight and node.op_type == "Conv" else weight
     if not given or not needed or given == needed:
         return ""
@@ -260,12 +268,14 @@ def _moved(node: NodeProto, reads: _Reads, trial: int) -> Array | None:
         shape = fixed_shape(kind)
         return None if shape is None else np.array(np.prod(shape, dtype=np.int64))
     arrays = {name: state.data[trial] for name, state in reads.items() if state.data is not None}
+    # lists of integers, and scalars
     if any(array.ndim > 1 or array.dtype.kind != "i" for array in arrays.values()):
         return None
     elements = {name: array.astype(object) for name, array in arrays.items()}
     found = shape_values(node, elements.get, kind)
     if found is None or not is_known(found):
         return None
+    # Shape and Cast make int64, the others keep the dtype of their input
     made = node.op_type in ("Shape", "Cast")
     return found.astype(np.int64 if made else arrays[node.input[0]].dtype)
 
@@ -277,6 +287,7 @@ def _with_axes(
     sizes = sizes_of(types)
     if sizes is None:
         return State(types, None, data)
+    # an axis with the size of an input's axis is taken to be that axis, whose factors are known
     factored = dict(_factored(reads))
     axes = tuple(None if size is None else factored.get(size, (size,)) for size in sizes)
     return State(types, axes, data)
@@ -286,4 +297,5 @@ def _factored(reads: _Reads) -> Iterator[tuple[Size, Axis]]:
     for state in reads.values():
         for size, axis in zip(state.sizes() or (), state.axes or (), strict=True):
             if size is not None and axis is not None and len(axis) > 1 and varies(size):
+                # only sizes that change, and have several factors, tell more than the size
                 yield size, axis

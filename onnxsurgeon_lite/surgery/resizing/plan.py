@@ -60,7 +60,7 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             if name in scope.states:
-                return scope.states[name]
+                return scope.states[name]  # the values around a body
             scope = scope.outer
         return None
 
@@ -135,6 +135,7 @@ class ResizePlan:
 
     def fixed(self, size: Size) -> Entry:
         """Return a size as a number after the change, or the size itself if it stays symbolic."""
+        # the same after the change, at all trials: a number
         return size if varies(after(size)) else size[-1]
 
     def symbol_of(self, size: Size) -> Symbol | None:
@@ -146,7 +147,7 @@ class ResizePlan:
         fixed = self.fixed(size)
         if isinstance(fixed, int):
             return str(fixed)
-        for symbol in self.symbols:
+        for symbol in self.symbols:  # as a multiple of one symbol
             times = ratio(size, symbol.sizes) if varies(symbol.sizes) else None
             if times is not None:
                 return (symbol.name or "?") if times == 1 else f"{times}*{symbol.name or '?'}"

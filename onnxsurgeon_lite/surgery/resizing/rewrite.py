@@ -46,13 +46,16 @@ class Resizing:
     def __init__(self, model: Model, plan: ResizePlan) -> None:
         self.proto: ModelProto = model.proto
         self.plan = plan
+        # How often each name is read: a constant that others read as well is copied, not changed.
         self.uses: Counter[str] = Counter()
         self.taken: set[str] = set()
         if plan.refills or plan.stretches:
             self.uses = _uses(model.proto)
             self.taken = set(self.uses) | _definitions(model.proto)
+        # (graph, position) -> nodes to put before that node
         self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
         self.removed: set[tuple[int, int]] = set()
+        # what is computed already, by what it is computed from: sizes, constants, products
         self.computed: dict[tuple[object, ...], str] = {}
         self.emptying: dict[int, tuple[_Sizes, TypeProto]] = {}  # by the identity of the sizes
         self.emptied: dict[str, TypeProto] = {}
@@ -71,6 +74,7 @@ class Resizing:
         return notes
 
     def _refill_all(self) -> list[str]:
+        # One change for all readers of a value that need the same entries.
         groups: dict[tuple[str, int, tuple[Entry, ...]], list[Refill]] = defaultdict(list)
         for refill in self.plan.refills:
             name = _operand(refill)
@@ -82,8 +86,9 @@ class Resizing:
         tensor = self._tensor(first.scope, name)
         fixed = [entry for entry in first.entries if isinstance(entry, int)]
         shared = ""
+        # a constant, and all entries are numbers
         if tensor is not None and len(fixed) == len(first.entries):
-            if self.uses[name] == len(refills):
+            if self.uses[name] == len(refills):  # nobody else reads it
                 _set_numbers(tensor, fixed)
             else:
                 shared = f", in a copy: {self.uses[name] - len(refills)} more read the original"
@@ -110,6 +115,7 @@ class Resizing:
         scope, position, slot = stretch.scope, stretch.position, stretch.slot
         name = scope.graph.node[position].input[slot]
         value, how = name, []
+        # only the first slice is right: the size changes, and all slices are equal
         if stretch.thin:
             self._require_opset(_SLICE_INPUTS, "Slice with inputs")
             bounds = [
@@ -118,7 +124,7 @@ class Resizing:
             ]
             value = self._node(scope, position, "Slice", [value] + bounds, f"{name}.first")
             how.append("its first slice along")
-        if stretch.entry != 1:
+        if stretch.entry != 1:  # repeated along the axis
             self._require_opset(_EXPAND, "Expand")
             entries: list[Entry] = [1] * stretch.rank
             entries[stretch.axis] = stretch.entry
@@ -135,6 +141,7 @@ class Resizing:
         """Let a node read `base + step * Range(size)`, or these numbers where the size is known."""
         scope, position, entry = ramp.scope, ramp.position, ramp.entry
         name = scope.graph.node[position].input[ramp.slot]
+        # [1, -1, 1]: the shape of numbers along the axis
         along = [-1 if axis == ramp.axis else 1 for axis in range(ramp.base.ndim)]
         if isinstance(entry, int):
             counted = np.add(ramp.base, np.multiply(ramp.step, np.arange(entry).reshape(along)))
@@ -149,6 +156,7 @@ class Resizing:
             shape = self._constant(scope, position, along, f"{name}.shape")
             value = self._node(scope, position, "Reshape", [numbers, shape], f"{name}.along")
             for op, by in (("Mul", ramp.step), ("Add", ramp.base)):
+                # a factor of 1 or an offset of 0 needs no node
                 if (by != (op == "Mul")).any() or by.size > 1:
                     constant = self._constant(scope, position, by, f"{name}.{op.lower()}")
                     value = self._node(scope, position, op, [value, constant], f"{name}.indices")
@@ -175,7 +183,7 @@ class Resizing:
         if all(isinstance(entry, int) for entry in entries):
             name = self._constant(scope, at, [int(e) for e in entries if isinstance(e, int)], base)
             return self.computed.setdefault(key, name)
-        parts = [
+        parts = [  # one tensor of one element for each entry
             self._constant(scope, at, [entry], f"{base}.{i}")
             if isinstance(entry, int)
             else self._size(scope, at, entry)
@@ -195,6 +203,7 @@ class Resizing:
 
     def _size(self, scope: Scope, position: int, size: Size) -> str:
         """Return the name of a one-element value that has this size at run time."""
+        # As a multiple of dimensions of the inputs: computed once, at the begin of the main graph, for all nodes.
         main = self.plan.scopes[0]
         opened = [symbol for symbol in self.plan.symbols if varies(after(symbol.sizes))]
         for count in (1, 2, 3):
@@ -214,6 +223,7 @@ class Resizing:
                         constant = self._constant(main, _HEAD, [number], "factor")
                         value = self._arithmetic(main, op, value, constant)
                 return value
+        # Else it is the size of an axis that the node itself reads.
         for name in scope.graph.node[position].input:
             state = scope.find(name)
             for axis, other in enumerate((state and state.sizes()) or ()):
@@ -241,12 +251,13 @@ class Resizing:
     def _constant(
         self, scope: Scope, position: int, given: int | Sequence[int] | Array, base: str
     ) -> str:
-        numbers = np.array(given, np.int64)
+        numbers = np.array(given, np.int64)  # int64, as all shapes
         key = (id(scope), numbers.shape, numbers.tobytes())
         if key in self.computed:
             return self.computed[key]
         name = fresh(base, self.taken)
         tensor = dtypes.from_array(numbers, name)
+        # an initializer; before IR version 4 it would have to be an input
         if self.proto.ir_version >= _INLINE_INITIALIZERS:
             scope.graph.initializer.append(tensor)
             return self.computed.setdefault(key, name)
@@ -280,7 +291,7 @@ class Resizing:
     def _drop_unused(self, scope: Scope, name: str) -> None:
         pending = [name]
         while pending:
-            name = pending.pop()
+            name = pending.pop()  # what nobody reads any more, and what it alone read
             position = scope.producers.get(name)
             if self.uses[name] > 0:
                 continue
@@ -315,6 +326,7 @@ class Resizing:
 
     def _place_nodes(self, scope: Scope) -> None:
         key = id(scope)
+        # nothing changed in this graph
         if not any(where == key for where, _ in chain(self.inserted, self.removed)):
             return
         placed = list(self.inserted.get((key, _HEAD), ()))
@@ -328,6 +340,7 @@ class Resizing:
     def _declare(self, scope: Scope) -> None:
         graph, states = scope.graph, scope.states
         declared = Declarations.of(around_nodes(graph))
+        # (serialized type, state) -> sizes to set
         known: dict[Hashable, _Sizes] = {}  # many are equal
         for place, (name, kind) in enumerate(zip(declared.names, declared.kinds, strict=True)):
             state = states.get(name)
@@ -340,7 +353,7 @@ class Resizing:
                 _set_sizes(graph.value_info[place].type, new)
             if self.emptying:
                 self._note_empty(scope, name, new)
-        for info in chain(graph.input, graph.output):
+        for info in chain(graph.input, graph.output):  # inputs and outputs of the graph, one by one
             state = states.get(info.name)
             if state is not None:
                 new = self._changed(info.type.SerializeToString(), state)
@@ -371,6 +384,7 @@ class Resizing:
         known = sizes if sizes is not None and len(sizes) == len(dims) else [None] * len(dims)
         for dim, size in zip(dims, known, strict=True):
             if size is None:
+                # it depends on the change, and nobody knows how
                 if follows and dim.HasField("dim_value"):
                     dim.ClearField("dim_value")
                 continue
@@ -379,9 +393,9 @@ class Resizing:
                 dim.dim_value = fixed
                 continue
             symbol = self.plan.symbol_of(size)
-            if symbol is not None and symbol.name:
+            if symbol is not None and symbol.name:  # the name of the symbol
                 dim.dim_param = symbol.name
-            elif not dim.dim_param:
+            elif not dim.dim_param:  # a size without a name stays open
                 dim.ClearField("dim_value")
 
 
@@ -411,6 +425,7 @@ def _set_numbers(tensor: TensorProto, numbers: Sequence[int]) -> None:
 
 
 def _remove_initializer(graph: GraphProto, name: str) -> None:
+    # an initializer that is an input, too, stays
     if all(info.name != name for info in graph.input):
         drop(graph.initializer, lambda tensor: tensor.name == name)
 

@@ -17,12 +17,14 @@ _RECURRENT = ("LSTM", "GRU", "RNN")
 
 def _reshape(visit: Visit) -> None:
     state, sizes, literals = visit.read(0), visit.sizes(0), visit.elements(1)
+    # A shape in an attribute (opset 4 and older) cannot be computed: 0 and -1 may do.
     held = _integers(visit, "shape")
     if sizes is not None and held and any(map(varies, sizes)) and {0, -1}.isdisjoint(held):
         raise _held(visit, "shape")
     if state is None or sizes is None or literals is None or not state.follows:
         return
     copies = not visit.attribute("allowzero", 0)
+    # What the operand means at each trial, and which factors of the input end up in each of its axes.
     present = [_resolved(sizes, literals, trial, copies) for trial in range(visit.trials)]
     own = [literal[0] for literal in literals]
     free = own.index(-1) if -1 in own else None
@@ -31,17 +33,20 @@ def _reshape(visit: Visit) -> None:
     whole = {symbol.sizes for symbol in visit.plan.symbols}
     refolded = Refolding(axes, target, free, whole, visit.trials).axes() if target else None
     if refolded is None:
+        # at some trial the numbers do not fit: one axis that changes would be cut in parts
         if target and None in present and 0 not in target:
             raise visit.blocked(
                 f"it splits a dimension that changes: {visit.shown(sizes)} to {own}"
             )
         return
     visit.axes = refolded
-    effect = [product(axis) for axis in refolded]
+    effect = [product(axis) for axis in refolded]  # the sizes that the output must have
     visit.note_kept(1, own, effect)
+    # the operand is right at every trial
     if all(at is not None and at == [s[t] for s in effect] for t, at in enumerate(present)):
         return
     fixed = [visit.plan.fixed(size) for size in effect]
+    # which sizes a 0 would copy from the same place of the input
     zeros = [copies and i < len(sizes) and sizes[i] == size for i, size in enumerate(effect)]
     entries = _literals(own, fixed, zeros)
     visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)}")
@@ -57,6 +62,7 @@ def _resolved(
     ]
     total = int(np.prod([size[trial] for size in sizes], dtype=np.int64))
     if -1 in shape:
+        # all known entries; the -1 in it makes the product negative
         rest = -int(np.prod(shape, dtype=np.int64))
         if not rest or total % rest:
             return None
@@ -68,6 +74,8 @@ def _literals(own: Sequence[int], fixed: Sequence[Entry], zeros: Sequence[bool])
     """Return sizes as a Reshape's operand: -1 for a symbolic size, 0 for a size that it copies from the input."""
     entries: list[Entry] = list(fixed)
     free = own.index(-1) if -1 in own else None
+    # As the operand is written: a 0 that copies stays, the -1 stays. Else a symbolic size becomes a 0 or the -1, of
+    # which there may be one; only what is left must be computed.
     for i, entry in enumerate(fixed):
         if own[i] == 0 and zeros[i]:
             entries[i] = 0
@@ -76,6 +84,7 @@ def _literals(own: Sequence[int], fixed: Sequence[Entry], zeros: Sequence[bool])
         elif not isinstance(entry, int) and zeros[i] and free is not None:
             entries[i] = 0
     still = [i for i, entry in enumerate(entries) if not isinstance(entry, int)]
+    # the -1 stands for a number: write that number, and let a symbolic size have the -1
     if free is not None and still and isinstance(fixed[free], int):
         entries[free] = fixed[free]
         free = None
@@ -91,6 +100,7 @@ def _expand(visit: Visit) -> None:
     sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.demanded()
     if sizes is None or literals is None:
         return
+    # Align from the right, as broadcasting does.
     rank = max(len(sizes), len(literals))
     one = constant(1, visit.trials)
     given = [one] * (rank - len(sizes)) + sizes
@@ -98,13 +108,15 @@ def _expand(visit: Visit) -> None:
     entries: list[Entry] = []
     effect = []
     for axis, (size, literal) in enumerate(zip(given, shape, strict=True)):
-        if axis in needs and size != needs[axis]:
+        if axis in needs and size != needs[axis]:  # a consumer demands this size
             effect.append(needs[axis])
             entries.append(visit.plan.fixed(needs[axis]))
+        # the operand repeats the own size, which the input has already: 1 broadcasts
         elif varies(size) and literal not in (size, one) and literal[0] == size[0]:
             effect.append(one)
             entries.append(1)
         else:
+            # the operand changes, the input is fixed at the own size: it must be repeated
             if varies(literal) and not varies(size) and literal[0] == size[0] != 1:
                 visit.demand(0, axis - rank + len(sizes), literal, broadcasts=True)
             effect.append(literal)
@@ -132,7 +144,7 @@ def _tile(visit: Visit) -> None:
         return
     effect = list(literals)
     for axis, size in needs.items():
-        if any(n % sizes[axis][0] for n in size):
+        if any(n % sizes[axis][0] for n in size):  # whole repeats only
             raise visit.blocked(f"its input has size {sizes[axis][0]} and must become {size}")
         effect[axis] = tuple(n // sizes[axis][0] for n in size)
     _refill(visit, 1, effect)
@@ -140,6 +152,7 @@ def _tile(visit: Visit) -> None:
 
 def _slice(visit: Visit) -> None:
     sizes, starts, ends = visit.sizes(0), visit.elements(1), visit.elements(2)
+    # opset 9 and older: start and end are attributes
     if sizes is not None and _holds_an_end(visit, sizes):
         raise _held(visit, "ends")
     if sizes is None or starts is None or ends is None:
@@ -150,6 +163,7 @@ def _slice(visit: Visit) -> None:
     if axes is None or steps is None:
         return
     effect = list(ends)
+    # from 0 to the own size: the whole axis
     for i, (axis, start, end, step) in enumerate(zip(axes, starts, ends, steps, strict=True)):
         size = sizes[axis[0]]
         whole = start[0] == 0 and step == one and end[0] == size[0]
@@ -157,6 +171,7 @@ def _slice(visit: Visit) -> None:
             effect[i] = size
     if effect != ends:
         entries = [
+            # no size, but the largest number: to the end, whatever the size is
             _END if new != old else visit.plan.fixed(old)
             for new, old in zip(effect, ends, strict=True)
         ]
@@ -184,6 +199,7 @@ def _split(visit: Visit) -> None:
     if sizes is None or not literals:
         return
     whole, count = sizes[visit.attribute("axis", 0)], len(literals)
+    # equal parts, which fill the axis at every trial
     even = all(literal == constant(literals[0][0], visit.trials) for literal in literals)
     fits = literals[0][0] * count == whole[0] and all(n % count == 0 for n in whole)
     if varies(whole) and even and fits:
@@ -197,7 +213,7 @@ def _resize(visit: Visit) -> None:
     if sizes is None or literals is None:
         return
     axes = _integers(visit, "axes") or range(len(sizes))
-    effect = [
+    effect = [  # a target that is the own size of the axis keeps it
         sizes[axis] if literal == constant(sizes[axis][0], visit.trials) else literal
         for axis, literal in zip(axes, literals, strict=True)
     ]
@@ -208,6 +224,8 @@ def _resize(visit: Visit) -> None:
 
 def _gather(visit: Visit) -> None:
     """Let an index that takes every row of an axis that changes, one after another, take all rows that there are."""
+    # An index such as [0, 1, 2, ...] takes all rows of an axis. It becomes a `Ramp` that counts as far as the axis
+    # reaches.
     state, nested = visit.read(0), visit.node.op_type == "GatherND"
     array = visit.array(visit.node.input[1])
     if state is None or not state.axes or array is None or visit.attribute("batch_dims", 0):
@@ -216,8 +234,10 @@ def _gather(visit: Visit) -> None:
         return
     numbers = array.astype(np.int64)
     rows = state.axes[0 if nested else visit.attribute("axis", 0)]
+    # only the outermost factor of the axis may change
     if not rows or not varies(rows[0]) or any(map(varies, rows[1:])):
         return
+    # an axis of rows * inner elements: consecutive rows are `inner` apart
     count, inner = rows[0][0], math.prod(size[0] for size in rows[1:])
     step = np.zeros([1] * (numbers.ndim - nested) + [numbers.shape[-1]] * nested, np.int64)
     step[..., :1] = inner
@@ -227,7 +247,7 @@ def _gather(visit: Visit) -> None:
         if not ((picked >= 0) & (picked < inner)).all() or numbers.shape[axis] != count:
             continue
         counted = np.arange(count).reshape([-1 if at == axis else 1 for at in range(numbers.ndim)])
-        if (numbers == base + step * counted).all():
+        if (numbers == base + step * counted).all():  # a row more at each step along this axis
             visit.count(1, axis, base, step, rows[0])
             return
 
@@ -238,6 +258,7 @@ def _recurrent(visit: Visit) -> None:
         return
     layout = visit.attribute("layout", 0)
     batch = sizes[0 if layout else 1]
+    # Lengths, initial states and cells were made for the own batch size.
     for slot, axis in ((4, 0), (5, 0 if layout else 1), (6, 0 if layout else 1)):
         state = visit.sizes(slot)
         if state and varies(batch) and state[axis] == constant(batch[0], len(batch)):
@@ -251,7 +272,7 @@ def _flatten(visit: Visit) -> None:
     middle = visit.attribute("axis", 1)
     axes = [axis for axis in state.axes if axis is not None]
     one = (constant(1, visit.trials),)
-    visit.axes = [
+    visit.axes = [  # the factors of the axes in front, then those behind
         tuple(chain.from_iterable(part)) or one for part in (axes[:middle], axes[middle:])
     ]
 

@@ -50,6 +50,7 @@ def product(sizes: Sequence[Size]) -> Size:
 
 def ratio(size: Size, other: Size) -> Fraction | None:
     """Return the factor from `other` to `size`, if it is the same at every trial."""
+    # the same factor at every trial, or none
     ratios = {Fraction(a, b) if b else None for a, b in zip(size, other, strict=True)}
     return ratios.pop() if len(ratios) == 1 else None
 
@@ -80,27 +81,29 @@ class Refolding:
 
     def axes(self) -> list[Axis] | None:
         """Return the new axes; None if the target cuts through a factor that cannot be split."""
+        # no factors in an empty tensor
         if 0 in self.target or any(0 in factor for factor in self.queue):
             return None
         place = 0
+        # entries of size 1 first: a factor of size 1, such as a batch of one, goes to one of them
         while place < len(self.target):
             ones = place
             while ones < len(self.target) and self.target[ones] == 1:
                 ones += 1
             spare = self._place_ones(list(range(place, ones)))
             place = ones
-            if place == len(self.target):
+            if place == len(self.target):  # only entries of size 1 were left
                 if spare and place:
                     self.found[place - 1] += spare
                 break
-            if spare and place and self.free == place - 1:
+            if spare and place and self.free == place - 1:  # the -1 takes what is left over
                 self.found[place - 1] += spare
             else:
                 self.found[place] += spare
             if not self._fill(place):
                 return None
             place += 1
-        if self.found:
+        if self.found:  # what is left has the own size 1, and belongs to the last axis
             self.found[-1] += [factor for factor in self.queue if varies(factor)]
         return [tuple(axis) or (constant(1, self.trials),) for axis in self.found]
 
@@ -109,6 +112,7 @@ class Refolding:
         ones = []
         while self.queue and self.queue[0][0] == 1:
             ones.append(self.queue.popleft())
+        # the numbers do not match: only factors that change have to find a place
         if len(ones) != len(places):
             ones = [factor for factor in ones if varies(factor)]
         if len(ones) == 1 and self.free in places:
@@ -125,15 +129,18 @@ class Refolding:
             if not self.queue:
                 return False
             factor = self.queue.popleft()
-            if left % factor[0] == 0:
+            if left % factor[0] == 0:  # the factor is a part of the entry
                 self.found[place].append(factor)
                 left //= factor[0]
+            # the entry ends within the factor
             elif not self._split(factor, math.gcd(left, factor[0])):
                 return False
         return left == 1
 
     def _split(self, factor: Size, outer: int) -> bool:
         """Put a factor back in two parts, the first of size `outer` if possible, otherwise merged with the next."""
+        # A factor that changes is own * unit, (8, 16, 24) = 8 * (1, 2, 3): it can be split only if the change is a
+        # multiple.
         if varies(factor):
             rest = constant(factor[0], self.trials)
             share = ratio(factor, rest) is None and all(n % factor[0] == 0 for n in factor)
@@ -142,11 +149,11 @@ class Refolding:
             unit = tuple(number // factor[0] for number in factor)
             self.queue.extendleft((rest, unit))
             return True
-        if outer > 1:
+        if outer > 1:  # in two: the outer part fills the entry, the inner part is for the next
             inner = constant(factor[0] // outer, self.trials)
             self.queue.extendleft((inner, constant(outer, self.trials)))
             return True
-        if not self.queue or varies(self.queue[0]):
+        if not self.queue or varies(self.queue[0]):  # 4 and 6 into 3 and 8: merge first, then split
             return False
         self.queue.appendleft(product([factor, self.queue.popleft()]))
         return True

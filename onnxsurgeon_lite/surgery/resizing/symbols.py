@@ -35,6 +35,7 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
             raise UnknownNameError(name, "the model", index.inputs, kind="input")
     dimensions: dict[tuple[object, ...], _Dimension] = {}
     renamed: dict[str, int | str] = {}
+    # names that the request gives to named dimensions, which other inputs may have, too
     for name, shape in request.items():
         for dim, target in zip(_dims(index, name, shape), shape, strict=True):
             _require_sensible(target)
@@ -45,8 +46,10 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
         for axis, dim in enumerate(dims):
             own = dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
             target = _target(request, renamed, name, axis, dim)
-            if target == own and own is not None:
+            if target == own and own is not None:  # nothing to follow
                 continue
+            # Dimensions with one name are one symbol; those without a name are each their own; those that become the
+            # same number from the same size are one.
             place = () if target else (name, axis)
             key = (target, *place) if isinstance(target, str) else (target, own)
             changes = target != (dim.dim_param if own is None else own)
@@ -106,6 +109,7 @@ def _symbol(number: int, dimension: _Dimension) -> Symbol:
     steps = list(islice(primes(), (_TRIALS - 1) * number, (_TRIALS - 1) * (number + 1)))
     sizes: Size
     if isinstance(target, int):
+        # own, one that shows dependencies, the requested size
         sizes = (target,) * _TRIALS if own is None else (own, own * steps[0]) + ((target,) * 3)
     else:
         base = own or _SYMBOLIC

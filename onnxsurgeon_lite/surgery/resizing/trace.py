@@ -61,6 +61,7 @@ def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None) -> Resiz
     check_functions(model.proto)
     demands: Demands = {}
     inference = SizeInference(model.proto, len(symbols[0].sizes))
+    # A round ends early where a node needs another size of an earlier one; the next round knows that demand.
     for _ in range(_MOST_ROUNDS):
         tracer = _Tracer(model, list(symbols), demands, hints, inference)
         tracer.main()
@@ -81,7 +82,7 @@ class _Tracer:
         self.index = GraphIndex.of(model)
         self.trials = inference.trials
         versions = opset_versions(model.proto.opset_import).items()
-        self.functions = {
+        self.functions = {  # functions with the same operators; others are inferred as a whole
             function_key(function): function
             for function in model.proto.functions
             if opset_versions(function.opset_import).items() <= versions
@@ -89,6 +90,7 @@ class _Tracer:
         self.with_bodies = {"If": self._if, "Loop": self._loop}
         if onnx_opset(model.proto) >= _SCAN:
             self.with_bodies["Scan"] = self._scan
+        # nodes without attributes that read the same states make the same states
         self.made: dict[Hashable, tuple[list[State], list[State | None]]] = {}  # with what is read
         self.context = TraceContext(
             model, self.trials, ResizePlan(symbols), demands, hints, inference
@@ -98,6 +100,7 @@ class _Tracer:
         """Trace the main graph and its bodies."""
         index = self.index
         scope = Scope(index.graph, "")
+        # (input, axis) -> its size at each trial
         places = {place: s.sizes for s in self.context.plan.symbols for place in s.places}
         for info in index.graph.input:
             scope.states[info.name] = self._input(info, places)
@@ -123,11 +126,11 @@ class _Tracer:
                 sparse.values.data_type, sizes, self.trials
             )
         nodes = list(scope.graph.node)
-        for position in order:
+        for position in order:  # position of the node that makes each value
             for name in rows[position].outputs:
                 scope.producers[name] = position
         for position in order:
-            if self.context.outdated:
+            if self.context.outdated:  # the rest of this round is of no use
                 return
             row = rows[position]
             made = self._node(scope, position, nodes[position], row)
@@ -137,6 +140,7 @@ class _Tracer:
         sizes = [constant(dim, self.trials) for dim in tensor.dims]
         elements = int(np.prod(tensor.dims, dtype=np.int64))
         data = None
+        # what inference and rules can read as numbers
         if elements <= MOST_ELEMENTS and not is_external(tensor):
             array = dtypes.to_array(tensor)
             data = (array,) * self.trials if array.dtype.kind in "iufb" else None
@@ -146,12 +150,14 @@ class _Tracer:
         operator = "" if row.domain else row.op_type
         names = every_read(node) if row.attributed else row.needs
         found = [scope.find(name) if name else None for name in names]
+        # By identity of what it reads: most nodes of a large model read the few states that others read, too.
         alike = operator, *map(id, found), *map(bool, names), len(row.outputs)
         if alike in self.made and not row.attributed:
             return self.made[alike][0]
         reads = {n: state for n, state in zip(names, found, strict=True) if state is not None}
         visit = Visit(self.context, scope, position, node, reads)
         follows = any(state.follows for state in reads.values())
+        # a function that nothing changing enters can stay as it is
         if follows and self.functions and call_key(node) in self.functions:
             return self._call(visit)
         if operator in self.with_bodies:
@@ -160,7 +166,7 @@ class _Tracer:
         held = constant_of(node)
         if held is not None:
             return [self._constant(held)]
-        if operator in RULES:
+        if operator in RULES:  # rules repair the operands before inference
             RULES[operator](visit)
         if self.context.outdated:
             return []
@@ -188,6 +194,7 @@ class _Tracer:
             return state
         first = next((read for read in reads.values() if read.follows), None)
         known = (first and first.sizes()) or []
+        # Each axis that has the own size of the same axis of the first changing input is taken to be that axis.
         sizes: list[Size] = []
         for axis, dim in enumerate(declared.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
@@ -203,9 +210,10 @@ class _Tracer:
 
     def _loop(self, visit: Visit) -> list[State]:
         name, graph = walk.bodies(visit.node)[0]
+        # the first two inputs are the number and the condition
         states = {info.name: slot for slot, info in enumerate(graph.input) if slot > 1}
         given = self._carried(visit, name, states)
-        results = self._results(self._body(visit, name, graph, given))[1:]
+        results = self._results(self._body(visit, name, graph, given))[1:]  # without the condition
         kept = self._kept(visit, name, given, results)
         return kept + [stacked(state, 0, None) for state in results[len(kept) :]]
 
@@ -214,6 +222,7 @@ class _Tracer:
         attributes = {a.name: helper.get_attribute_value(a) for a in visit.node.attribute}
         count = len(visit.node.input) - attributes.get("num_scan_inputs", 0)
         names = {info.name: slot for slot, info in enumerate(graph.input)}
+        # states first, then what is read along an axis
         given = self._carried(visit, name, dict(islice(names.items(), count)))
         axes = attributes.get("scan_input_axes", [0] * (len(names) - count))
         whole = [visit.read(slot) or self._unknown() for slot in range(count, len(names))]
@@ -221,6 +230,7 @@ class _Tracer:
         results = self._results(self._body(visit, name, graph, given | slices))
         kept = self._kept(visit, name, given, results)
         places = attributes.get("scan_output_axes", [0] * (len(results) - count))
+        # the number of iterations
         trips = whole[0].axes[axes[0]] if whole and whole[0].axes is not None else None
         return kept + [
             stacked(state, axis, trips) for state, axis in zip(results[count:], places, strict=True)
@@ -231,9 +241,11 @@ class _Tracer:
         path = f"{visit.place}/{body}"
         given = {}
         for name, slot in slots.items():
+            # a later round: the body made a state larger than it came in
             for axis, size in self.context.demands.get((path, name), {}).items():
                 if (visit.sizes(slot) or [])[axis : axis + 1] != [size]:
                     visit.demand(slot, axis, size)
+            # a state has other numbers in each iteration
             given[name] = replace(visit.read(slot) or self._unknown(), data=None)
         return given
 
@@ -258,7 +270,7 @@ class _Tracer:
         for slot, name in enumerate(function.input):
             body.states[name] = visit.read(slot) or self._unknown()
         plan = self.context.plan
-        before = len(plan.refills), len(plan.stretches)
+        before = len(plan.refills), len(plan.stretches)  # were there changes within the function?
         try:
             self._visit(body, rows_of(graph.node), range(len(graph.node)))
         except ShapeError as error:
@@ -287,7 +299,7 @@ def either(states: Sequence[State]) -> State:
     """Return the state that holds for any branch, and for any number of iterations of a body that keeps its sizes."""
     first = states[0]
     follows = any(state.follows for state in states)
-    if all(state.types == first.types for state in states):
+    if all(state.types == first.types for state in states):  # all branches agree
         return State(first.types, first.axes, None, follows)
     types = tuple(map(_without_shape, first.types))
     return State(types, None, None, follows)
@@ -306,7 +318,7 @@ def grown(before: State, after: State) -> list[Size | None]:
 
 def sliced(state: State, axis: int) -> State:
     """Return the state of one element that a Scan reads along an axis."""
-    if not state.axes:
+    if not state.axes:  # unknown rank, or none
         return State(tuple(map(_without_shape, state.types)), None, None, state.follows)
     axes = list(state.axes)
     place = axis % len(axes)

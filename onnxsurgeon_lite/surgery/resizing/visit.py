@@ -27,11 +27,11 @@ Demands = dict[tuple[str, str], dict[int, Size]]
 Hints = dict[tuple[int, int], list[Size] | ShapeError]
 """(node of the main graph, slot) -> the elements of the operand, or the error if they are unknown."""
 
-_CARRIED = ("Identity", "Cast")
+_CARRIED = ("Identity", "Cast")  # what follows the size of their input
 _SUMS: dict[str, Callable[..., Array]] = {
     "Add": np.add, "Mul": np.multiply, "Identity": np.asarray,
 }  # fmt: skip
-_SOURCES = ("Expand", "ConstantOfShape", "Tile")
+_SOURCES = ("Expand", "ConstantOfShape", "Tile")  # what gets its size from an operand
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Visit:
                 return [self._unknown() for _ in node.output]
             if failure.weight:
                 raise self.blocked(failure.weight) from failure
-            self._level()
+            self._level()  # let operands grow that have the own size, and try once more
             if self.context.outdated:
                 return [self._unknown() for _ in node.output]
             patched, reads = self._named_apart()
@@ -100,7 +100,7 @@ class Visit:
                 states = self.context.inference.states(patched, reads)
             except InferenceFailed:
                 raise self.blocked("its inputs no longer fit together", str(failure)) from failure
-        if self.axes is not None and states[0].axes is not None:
+        if self.axes is not None and states[0].axes is not None:  # factors that a rule knows better
             states[0] = State(states[0].types, tuple(self.axes), states[0].data, states[0].follows)
         return states
 
@@ -110,9 +110,11 @@ class Visit:
             return self.node, self.reads
         node = copied(self.node)
         reads = dict(self.reads)
+        # A value that the node reads twice may be repaired at one slot only.
         for slot, state in self.overrides.items():
             node.input[slot] = f"{node.input[slot]}\x01{slot}"
             reads[node.input[slot]] = state
+        # names that the repaired node does not read any more
         unused = set(self.reads).difference(every_read(node))
         return node, {name: state for name, state in reads.items() if name not in unused}
 
@@ -167,10 +169,11 @@ class Visit:
         state = self.read(slot)
         if state is None or state.data is None:
             return
-        before = tuple(int(n) for n in state.data[0].reshape(-1))
+        before = tuple(int(n) for n in state.data[0].reshape(-1))  # for the message
         self.plan.refills.append(
             Refill(self.scope, self.position, slot, before, tuple(entries), reason)
         )
+        # From now on, this node reads the new elements.
         dtype = state.data[0].dtype
         data = tuple(
             np.array([size[trial] for size in effect], dtype) for trial in range(self.trials)
@@ -203,7 +206,7 @@ class Visit:
     def take_hints(self) -> None:
         """Apply hints to shape operands that no rule has changed."""
         hints = {} if self.scope.path else self.context.hints or {}
-        for slot in range(len(self.node.input)) if hints else ():
+        for slot in range(len(self.node.input)) if hints else ():  # hints are for the main graph
             effect = hints.get((self.position, slot))
             if effect is None or slot in self.overrides:
                 continue
@@ -223,17 +226,20 @@ class Visit:
         """
         if self.context.outdated:
             return
+        # First choice: let the node that makes the operand make it larger. Then: count on, if the operand counts.
+        # Else repeat it here.
         name = self.node.input[slot]
         source = self._source(name, axis)
         if source is not None:
             self.demand_next(self.scope.path, source, axis, size)
             return
         sizes = self.sizes(slot)
-        repeats = size[0] > 1
+        repeats = size[0] > 1  # an operand of size 1 can be expanded whatever it holds
         array = self.array(name) if repeats else None
         if array is not None and array.dtype == np.int64:
             base = array.take([0], axis).astype(np.int64)
             step = array.take([1], axis).astype(np.int64) - base
+            # base, base + step, base + 2 * step, ... along the axis
             counted = np.arange(size[0]).reshape([-1] + [1] * (array.ndim - axis - 1))
             if step.any() and np.array_equal(array, base + step * counted):
                 self.count(slot, axis, base, step, size)
@@ -267,6 +273,7 @@ class Visit:
 
     def _source(self, name: str, axis: int) -> str | None:
         """Return the value that determines the operand's size: from a shape operand, or from outside the body."""
+        # Back through nodes that keep the size, to one that can make another size, or to a state of the loop.
         while (position := self.scope.producers.get(name)) is not None:
             node = self.scope.graph.node[position]
             if node.op_type in _CARRIED:
@@ -281,13 +288,14 @@ class Visit:
     def _require_repeating(self, name: str, axis: int) -> None:
         """Refuse an operand that depends on an input, and a constant with different slices along the axis."""
         state = self.reads.get(name)
+        # it was computed from what changes, and lost the size on the way
         if state is not None and state.follows:
             hint = "an export at another size can show how: --two-exports"
             raise self.blocked(
                 f"{name!r} must change, but its size is fixed on the way",
                 hint=hint if self.context.hints is None else "",
             )
-        given = self._inputs_of(name)
+        given = self._inputs_of(name)  # an input of the model is not repeated
         if given:
             raise self.blocked(f"{name!r} must change too, but it comes from input {given[0]!r}")
         array = self.array(name)
@@ -301,11 +309,11 @@ class Visit:
     def array(self, name: str) -> Array | None:
         """Return numbers that are the same at every trial; None for large ones that more than sums compute."""
         state = self.scope.find(name)
-        if state is not None and state.data is not None:
+        if state is not None and state.data is not None:  # small and known
             first = state.data[0]
             return first if all(np.array_equal(first, other) for other in state.data) else None
         position = self.scope.producers.get(name)
-        if position is None:
+        if position is None:  # a large one from the file
             tensor = next((t for t in self.scope.graph.initializer if t.name == name), None)
             return None if tensor is None else self.context.model.array(tensor)
         node = self.scope.graph.node[position]
@@ -338,9 +346,9 @@ class Visit:
 
     def _level(self) -> None:
         """Expand operands that have the model's own size if other operands change."""
-        if self.node.op_type == "Concat":
+        if self.node.op_type == "Concat":  # all axes but the joined one
             _level_aligned(self, from_right=False, skip=self.attribute("axis", 0))
-        elif self.node.op_type == "MatMul":
+        elif self.node.op_type == "MatMul":  # all but the matrices
             _level_aligned(self, from_right=True, last=2)
         else:
             _level_aligned(self, from_right=True)

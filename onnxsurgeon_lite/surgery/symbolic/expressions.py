@@ -34,8 +34,9 @@ class Expressions:
 
     def __init__(self) -> None:
         self.live = list(range(TRIALS))
-        self._symbols: dict[str, Size] = {}
-        self._known: dict[str, Size] = {}
+        self._symbols: dict[str, Size] = {}  # symbol -> its numbers
+        self._known: dict[str, Size] = {}  # expression -> its numbers, symbols included
+        # sizes that are broadcast with each other -> the symbol of the result
         self._joined: dict[frozenset[str], str] = {}
 
     def copy(self) -> "Expressions":
@@ -66,6 +67,7 @@ class Expressions:
 
     def joined(self, sizes: frozenset[str], name: str) -> str:
         """Return the symbol of the largest size where all others are 1; this name for a new one."""
+        # a symbol made of several sizes is replaced by these, so that the order does not matter
         parts = {text: among for among, text in self._joined.items()}
         every = frozenset(chain.from_iterable(parts.get(text, (text,)) for text in sizes))
         if len(every) > 1 and every not in self._joined:
@@ -74,8 +76,9 @@ class Expressions:
 
     def text(self, size: Size) -> int | str | None:
         """Return the number or expression of a size; None if none fits."""
-        if self._same(size, constant(size[self.live[0]], TRIALS)):
+        if self._same(size, constant(size[self.live[0]], TRIALS)):  # a number
             return size[self.live[0]]
+        # something known, before a new expression
         same = (text for text, known in self._known.items() if self._same(size, known))
         text = next(same, None)
         if text is not None:
@@ -103,6 +106,7 @@ class Expressions:
                 yield self._times(size, group)
 
     def _times(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
+        # size = factor * product, tested without division: size[t] * part == whole * product[t].
         first, *others = self.live
         whole, part = size[first], prod(known[first] for _, known in group)
         if not whole or not part:
@@ -111,7 +115,7 @@ class Expressions:
             if size[trial] * part != whole * prod(known[trial] for _, known in group):
                 return ""
         factor = Fraction(whole, part)
-        if 1 not in (factor.numerator, factor.denominator):
+        if 1 not in (factor.numerator, factor.denominator):  # `4*N` and `N/4`, but not `3*N/4`
             return ""
         text = "*".join(_factor(text) for text, _ in group)
         if factor.denominator > 1:
@@ -129,6 +133,7 @@ class Expressions:
     def _sum(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
         # differences to the first trial: the offset is no unknown then
         first, *others = self.live
+        # One equation for each trial: sum(times * known) = size. The first ones are solved, the others must hold.
         sizes = [known for _, known in group] + [size]
         rows = [[each[t] - each[first] for each in sizes] for t in others]
         times = _solved(rows[: len(group)])
@@ -143,13 +148,15 @@ class Expressions:
     def _floor(self, size: Size) -> Iterator[str]:
         """Yield `(H + 1)//2`: what strides leave of a size."""
         for text, known in islice(self._symbols.items(), _BASES):
+            # From the largest numbers, the divisor is known up to one; then the offset must fit all trials.
             largest = max(self.live, key=known.__getitem__)
             if not 0 < 2 * size[largest] <= known[largest]:
                 continue
             for divisor in {known[largest] // size[largest], -(-known[largest] // size[largest])}:
+                # size = (known + offset) // divisor means 0 <= known + offset - divisor * size < divisor.
                 gaps = [divisor * size[trial] - known[trial] for trial in self.live]
                 low, high = max(gaps), min(gaps) + divisor - 1
-                if low == high:
+                if low == high:  # exactly one offset is possible
                     inner = _joined([(1, _factor(text))], low)
                     yield f"{_factor(inner)}//{divisor}"
 
@@ -189,8 +196,8 @@ def _solved(rows: Sequence[Sequence[int]]) -> list[int] | None:
         ((factor, right),) = rows
         whole, tops = factor, [right]
     else:
-        (a, b, right), (c, d, other) = rows
+        (a, b, right), (c, d, other) = rows  # Cramer's rule
         whole, tops = a * d - b * c, [right * d - other * b, a * other - c * right]
-    if not whole or any(top % whole for top in tops):
+    if not whole or any(top % whole for top in tops):  # whole numbers only
         return None
     return [top // whole for top in tops]

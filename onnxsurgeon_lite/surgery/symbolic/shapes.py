@@ -41,6 +41,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 Types = dict[str, TypeProto]
 _Made = list[tuple[list[tuple[int, TypeProto]], dict[int, Array] | None]]
 """For each output of a node: the type at each trial, and the numbers at each trial if they are known."""
+# Results by index, forgotten with it: complete types, ONNX's own types, types taken over from before an edit, and
+# inference that has begun.
 _known: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDictionary()
 _onnx_known: WeakKeyDictionary[GraphIndex, Types] = WeakKeyDictionary()
 _carried: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDictionary()
@@ -75,10 +77,11 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
         types, expressions = _known[index]
         return types, expressions.copy()
     types, expressions = onnx_types(index), outer or Expressions()
-    if index in _carried:
+    if index in _carried:  # what the model knew before the edit
         known, expressions = _carried[index]
         expressions = expressions.copy()
         types = types | {name: known[name] for name in known.keys() - _complete(types)}
+    # ONNX's inference left something open
     if not index.producer.keys() | index.inputs.keys() <= _complete(types):
         types, expressions = _completed(index, types, expressions)
     shared: dict[
@@ -99,6 +102,7 @@ def carry_types(before: GraphIndex, after: GraphIndex) -> None:
     found = _known.get(before) or _carried.get(before)
     if found:
         types, expressions = found
+        # an edit keeps the meaning of the values that it keeps
         known = after.producer.keys() | after.inputs.keys()
         kept = {name: types[name] for name in _complete(types) & known}
         _carried[after] = kept, expressions
@@ -127,6 +131,7 @@ def _onnx_types(index: GraphIndex) -> Types:
     except RejectedError:
         return {}
     types = declared_types(graph, (INPUT, VALUE_INFO, OUTPUT))
+    # the elements of a sequence have one type: different sizes in it are unknown
     sequences = [kind for kind in distinct(types).values() if kind.HasField("sequence_type")]
     for kind in sequences:
         native.open_sizes(kind)
@@ -154,6 +159,7 @@ def as_declared(index: GraphIndex, types: Types) -> GraphIndex:
     model = index.model.copy()
     graph = model.proto.graph
     for position in index.makers(types):
+        # a domain without schemas: inference believes what is declared
         graph.node[position].domain = _DECLARED
     if not any(imported.domain == _DECLARED for imported in model.proto.opset_import):
         model.proto.opset_import.add(domain=_DECLARED, version=1)
@@ -167,6 +173,7 @@ def as_declared(index: GraphIndex, types: Types) -> GraphIndex:
 
 def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
     """Return the structure without the types that inference is to find, and whether it has to propagate data."""
+    # Values of other domains keep their types: nothing could infer them.
     foreign = set[str]()
     if index.table.domains != {""}:
         foreign.update(name for row in index.rows if row.domain for name in row.outputs)
@@ -189,6 +196,7 @@ def _completed(
     inference = SizeInference(index.model.proto, 1)
     start = expressions.copy()
     while True:
+        # the numbers that the model accepts are known better after each attempt
         attempt = _Resolving(index, types, start.copy(), inference)
         attempt.run()
         if not attempt.again:
@@ -211,11 +219,12 @@ class _Resolving:
         self, index: GraphIndex, types: Types, expressions: Expressions, inference: SizeInference
     ) -> None:
         self.index = index
-        self.open = {*types, *index.producer} - _complete(types)
+        self.open = {*types, *index.producer} - _complete(types)  # values without a complete type
         self.types = types | {name: copied(types[name]) for name in self.open & types.keys()}
         self.expressions = expressions
         self.inference = inference
         self.named = self.again = False
+        # `unk__7` -> its number or expression, wherever it appears again
         self.names: dict[str, int | str] = {}  # of onnx's unknown sizes
         self.data: dict[str, dict[int, Array]] = {}  # value -> trial -> its numbers
         self.initializers = {
@@ -227,16 +236,19 @@ class _Resolving:
 
     def run(self) -> None:
         for name in self.index.inputs:
-            self._settle(name, [], None)
+            self._settle(name, [], None)  # the inputs' symbols first
         places = self.index.places
+        # nodes that make open values
         open_at = {self.index.producer[name] for name in self.open & self.index.producer.keys()}
         traced = self._unknown(sorted(open_at, key=places.__getitem__))
+        # nodes that bring something new, and nodes that compute shapes for them
         makers = traced | self._shape_makers(traced)
         for position in sorted(open_at | makers, key=places.__getitem__):
             if position in makers:
                 self._visit(position, position in traced)
             if self.again:
                 return
+            # sizes whose name was found at another node
             for name in self.open.intersection(self.index.rows[position].outputs):
                 for dim in dims_of(self.types.get(name)):
                     if dim.dim_param in self.names:
@@ -249,6 +261,7 @@ class _Resolving:
         for position in positions:
             for name in self.open.intersection(self.index.rows[position].outputs):
                 kind = self.types.get(name)
+                # the same unknown name further on needs no second look
                 new = {dim.dim_param for dim in dims_of(kind) if is_unknown(dim)} - seen
                 if kind is None or not has_shape(kind) or new:
                     found.add(position)
@@ -262,6 +275,7 @@ class _Resolving:
         while pending:
             for name in self.index.reads[pending.pop()]:
                 position = self.index.producer.get(name, -1)
+                # small integers: what shapes are computed from
                 if position >= 0 and position not in found and self._is_small(name):
                     found.add(position)
                     pending.append(position)
@@ -278,7 +292,7 @@ class _Resolving:
         node = self.index.nodes[position]
         key = node_key(node, tuple(map(self.known, node.input[:])))
         made = self.made.get(key)
-        if made is None:
+        if made is None:  # as for the first of these nodes
             made = self.made[key] = self._at_trials(position)
         for name, (types, data) in zip(node.output[:], made, strict=True):
             if data is not None:
@@ -300,8 +314,9 @@ class _Resolving:
             live,
         ):  # small numbers first: a size may be the number of axes
             at = self._states(position, trials)
-            if _rank_varies(at.values()):
+            if _rank_varies(at.values()):  # then nothing can be said of its axes
                 return [([], None) for _ in self.index.nodes[position].output]
+        # some trials are refused: the model does not accept these numbers
         if FEWEST <= len(at) < len(live):
             self.expressions.live = list(at)
             self.again |= self.named
@@ -327,11 +342,12 @@ class _Resolving:
 
     def _state(self, name: str, trial: int, sized: bool) -> State:
         constant = self.constant(name)
-        if constant is not None:
+        if constant is not None:  # the numbers of constants are known
             return constant
         kind = copied(self.types.get(name, TypeProto()))
         for dim in dims_of(kind):
             if sized and dim.dim_param and not is_unknown(dim):
+                # the number of the symbol at this trial
                 _put(dim, self.expressions.size(dim.dim_param)[trial])
         data = self.data.get(name, {}).get(trial)
         return State((kind,), None, None if data is None else (data,))
@@ -342,6 +358,7 @@ class _Resolving:
             tensor = constant_of(self.index.nodes[self.index.producer[name]])
         if tensor is None or name in self.index.inputs:
             return None
+        # few enough to compute with
         few = not is_external(tensor) and prod(tensor.dims) <= MOST_ELEMENTS
         array = dtypes.to_array(tensor) if few else None
         known = array is not None and array.dtype.kind in "iufb"
@@ -358,12 +375,14 @@ class _Resolving:
             return
         for axis, dim in enumerate(dims_of(self.types[name])):
             if dim.dim_param and not is_unknown(dim):
-                self.expressions.size(dim.dim_param)
+                self.expressions.size(dim.dim_param)  # a name of the user's is a symbol
             if not is_unknown(dim):
                 continue
             unknown = dim.dim_param
             text = self.names.get(unknown)
             if text is None:
+                # The unknown size gets the expression that fits its numbers, the largest of broadcast sizes, or a
+                # name of its own.
                 size, own = _size(axis, at), f"{name}_dim{axis}"
                 from_right = len(dims_of(self.types[name])) - axis
                 among = self._among(node, from_right) if size is None and node else frozenset()
@@ -393,6 +412,7 @@ class _Resolving:
         if node.op_type not in _BROADCASTING or not is_standard(node) or not known:
             return frozenset()
         dims = [shape[-from_right] for shape in shapes if len(shape) >= from_right]
+        # sizes of 1 are expanded to the others
         texts = frozenset(dim.dim_param for dim in dims if dim.dim_value != 1)
         unclear = "" in texts or any(map(is_unknown, dims)) or min(map(len, shapes)) < least
         return frozenset() if unclear else texts
@@ -429,6 +449,7 @@ def is_unknown(dim: TensorShapeProto.Dimension) -> bool:
 def _complete(types: Types) -> set[str]:
     """Return the values whose types have a shape, and no unknown size in it."""
     shaped = {key: dims_of(kind) for key, kind in distinct(types).items() if has_shape(kind)}
+    # by identity: equal types are shared
     complete = {key for key, dims in shaped.items() if not any(map(is_unknown, dims))}
     return {name for name, kind in types.items() if id(kind) in complete}
 

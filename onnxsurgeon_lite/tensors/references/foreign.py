@@ -36,7 +36,7 @@ def open_polygraphy(path: Path, sample: int, read_npy: Callable[[bytes], Array])
     """Return an iteration of what `polygraphy run --save-inputs` or `--save-outputs` wrote, of its first runner."""
     found = json.loads(text_of(path, None, _LARGEST))
     notes = []
-    if isinstance(found, dict):
+    if isinstance(found, dict):  # results: runners, each with iterations; inputs: iterations alone
         runners = found["lst"]
         if len(runners) > 1:
             notes.append(f"{str(path)!r} has {len(runners)} runners: using {runners[0][0]!r}")
@@ -78,7 +78,7 @@ def raw_entries(
     }
     entries = {}
     for name, about in described.items():
-        told = about if isinstance(about, dict) else {"shape": about}
+        told = about if isinstance(about, dict) else {"shape": about}  # a shape alone means float32
         dtype, shape = str(told.get("dtype", "float")), tuple(map(int, told["shape"]))
         if name not in files:
             raise ReferenceSetError(

@@ -99,7 +99,7 @@ def open_references(
     """
     if isinstance(path, ReferenceSet):
         return path
-    if isinstance(path, Mapping):
+    if isinstance(path, Mapping):  # tensors in memory
         given = {n: _stored(n, value) for n, value in path.items() if value is not None}
         return ReferenceSet.of(given, inputs=inputs)
     if not isinstance(path, str | PathLike):
@@ -130,6 +130,7 @@ def readable(path: Path) -> Iterator[None]:
 def _stored(name: str, value: object) -> Stored:
     """An array, also from what numpy can take for one, such as a PyTorch tensor; a list of arrays is a sequence."""
     what = f"tensor {name!r}"
+    # a list of arrays is a sequence; a list of numbers is an array
     if isinstance(value, list) and all(hasattr(v, "__array__") and np.ndim(v) for v in value):
         return [dtypes.as_array(each, what) for each in value]
     return dtypes.as_array(value, what)
@@ -156,6 +157,7 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
         case ".json" if is_polygraphy(path):
             return open_polygraphy(path, sample, _decoded_npy)
+    # readers of other packages, by suffix
     reader = brought(READERS)[0].get(path.suffix.removeprefix("."))
     if callable(reader):
         return _read_by(reader, path)
@@ -177,7 +179,7 @@ def _read_by(reader: Callable[[Path], Mapping[str, Stored]], path: Path) -> Refe
     """
     try:
         tensors = {str(name): _stored(name, value) for name, value in reader(path).items()}
-    except Exception as error:
+    except Exception as error:  # another package may raise anything
         raise ReferenceSetError(
             f"the reader of {path.suffix!r} cannot read {str(path)!r}: {reason(error)}"
         ) from error
@@ -187,6 +189,7 @@ def _read_by(reader: Callable[[Path], Mapping[str, Stored]], path: Path) -> Refe
 def _open_folder(
     path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
 ) -> ReferenceSet:
+    # Our own folder, raw files with their shapes, one sample of protobuf files, several, or `.npy` files.
     if (path / INDEX).is_file():
         return own_samples(path).get(sample, ReferenceSet(str(path), {}))
     if (path / SHAPES).is_file():
@@ -195,7 +198,7 @@ def _open_folder(
         return ReferenceSet(str(path), _pb_entries(path, inputs, outputs))
     samples = sample_folders(path)
     if samples:
-        chosen = samples[min(sample, len(samples) - 1)]
+        chosen = samples[min(sample, len(samples) - 1)]  # the last one, if there are fewer
         note = f"{str(path)!r} has {len(samples)} samples: using {chosen.name!r}"
         notes = (note,) if len(samples) > 1 else ()
         return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs), notes)
@@ -277,6 +280,7 @@ def _json_object(text: bytes) -> dict[str, Any]:
 
 def _read_own(path: Path, value: dict[str, object]) -> Stored:
     match value:
+        # what an index must have, of the types that it must have
         case {"offset": int(offset), "length": int(length), "dtype": str(dtype), **rest}:
             raw = _read_at(path, offset, length)
             if rest.get("kind") == "sequence":
@@ -290,6 +294,7 @@ def _read_own(path: Path, value: dict[str, object]) -> Stored:
 
 
 def _read_at(path: Path, offset: int, length: int) -> bytes:
+    # one unbuffered read returns 2 GiB at most
     unbuffered = isinstance(path, Remote) or length < _AT_ONCE
     with path.open("rb", 0 if unbuffered else -1) as file:
         file.seek(offset)
@@ -319,6 +324,7 @@ def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
         return Entry(whole, size=size)
     file = archive.fp if info.compress_type == zipfile.ZIP_STORED else None
     raw = read_at(file, _HEAD, info.header_offset) if file is not None else b""
+    # sizes of the name and of the extra field in the member's header
     start = _ZIP_HEADER + sum(int.from_bytes(raw[at : at + 2], "little") for at in (26, 28))
     return _placed(whole, path, raw, start, info.header_offset, size)
 
@@ -333,6 +339,7 @@ def _placed(
     dtype = DType(header["dtype"].decode())
     shape = tuple(map(int, header["shape"].replace(b",", b" ").split()))
     offset = header.end()
+    # the header and the size disagree: the whole reader says what is wrong
     if size != offset - start + math.prod(shape) * dtype.itemsize:
         return Entry(whole, size=size)
     place = InFile(whole, path, base + offset, shape, dtype)
@@ -359,6 +366,7 @@ def _header(file: IO[bytes], size: int) -> tuple[Shape, bool, DType]:
     """
     version = np.lib.format.read_magic(file)
     first = np.lib.format.read_array_header_1_0
+    # versions 2 and 3 differ in the header's encoding
     read = first if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, columns_first, dtype = read(file)
     if dtype.hasobject:
@@ -400,7 +408,7 @@ def numpy_array(read: Callable[[], Array], place: str) -> Array:
         array = read()
     except UNREADABLE as error:
         raise ReferenceSetError(f"cannot read {place!r}: {said(error)}") from error
-    if array.dtype.kind != "V":
+    if array.dtype.kind != "V":  # "V": a void, which numpy makes of dtypes that it does not know
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.itemsize == 2 and array.dtype.names is None:
         return array.view(ml_dtypes.bfloat16)
@@ -414,6 +422,7 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
     """Parse the header here: the library's numpy side has no float8, and no access to one tensor's bytes."""
     size = path.stat().st_size
     with path.open("rb") as file:
+        # the file begins with the size of its header
         length = int.from_bytes(file.read(8), "little")
         if length > min(size - 8, _LARGEST_HEADER):
             raise ReferenceSetError(f"{str(path)!r} is truncated or not a safetensors file")
@@ -422,6 +431,7 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
+        # offsets count from the end of the header
         start, stop = (8 + length + int(offset) for offset in entry["data_offsets"])
         if entry["dtype"] not in SAFETENSORS:
             raise ReferenceSetError(
@@ -450,6 +460,7 @@ def _in_file(
         element = dtypes.numpy_dtype(data_type)
     except (ValueError, SurgeonError):
         return whole  # which says so
+    # neither packed nor cut
     plain = length == math.prod(shape) * element.itemsize == dtypes.byte_count(data_type, shape)
     if not plain or element.hasobject or sys.byteorder != "little":
         return whole

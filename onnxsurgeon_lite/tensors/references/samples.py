@@ -70,6 +70,7 @@ class Samples:
     def flows(self) -> bool:
         """Whether they come one after the other, and only once."""
         place = self.given
+        # a file may be called like a function
         if not isinstance(place, str) or os.path.lexists(place):
             return False
         return is_function(place) or place.startswith(HUGGINGFACE)
@@ -109,12 +110,14 @@ class Samples:
         return map(self.at, range(self._opened[0]))
 
     def __getstate__(self) -> dict[str, object]:
+        # what is open stays in this process
         return {name: value for name, value in vars(self).items() if name != "_opened"}
 
     @cached_property
     def _opened(self) -> tuple[int, At]:
         """(how many, what opens one)."""
         if isinstance(self.given, list | tuple):
+            # each is one sample
             several = [Samples(each, self.inputs, self.outputs) for each in self.given]
             return len(several), lambda number: several[number].at(0)
         if isinstance(self.given, str | PathLike):
@@ -129,12 +132,12 @@ class Samples:
     def _of_folder(self, path: Path) -> tuple[int, At] | None:
         if not path.is_dir():
             return None
-        if (path / INDEX).is_file():
+        if (path / INDEX).is_file():  # our own folder: several samples in one index
             found = own_samples(path)
             numbers = sorted(found) or [0]
             return len(numbers), lambda n: found.get(numbers[n], ReferenceSet(str(path), {}))
         files = sample_folders(path)
-        if not files and not any(path.glob("*.pb")):
+        if not files and not any(path.glob("*.pb")):  # files of samples
             files = sorted(chain(path.glob("*.npz"), path.glob("*.safetensors")))
         if not files:
             return None
@@ -145,6 +148,7 @@ class Samples:
         if isinstance(row, ReferenceSet):
             return row
         if not isinstance(row, Mapping):
+            # a tuple has the inputs in order, anything else is the first
             values = row if isinstance(row, tuple) else (row,)
             row = dict(zip(self.inputs, values, strict=False))
         named = {str(name): self._batched(str(name), value) for name, value in row.items()}
@@ -153,6 +157,7 @@ class Samples:
     def _batched(self, name: str, value: Stored) -> Stored:
         """Return what was yielded for an input, with the first axis, of one, where only that lacks."""
         rank, first = self.axes.get(name, (0, None))
+        # [3, 224, 224] for an input [1, 3, 224, 224]
         lacks = isinstance(value, np.ndarray) and value.ndim == rank - 1 and first in (None, 1)
         return np.expand_dims(value, 0) if lacks else value
 
@@ -185,6 +190,7 @@ def _data_set(place: str) -> Iterable[object]:
         raise UsageError(f"{place!r} needs datasets", "pip install datasets") from error
     name, _, split = place.removeprefix(HUGGINGFACE).partition(":")
     with calling(place):
+        # a data set that was stored with save_to_disk
         if any(Path(name, file).is_file() for file in ("state.json", "dataset_dict.json")):
             stored = datasets.load_from_disk(name)
             stored = stored[split] if split else stored
@@ -195,16 +201,19 @@ def _data_set(place: str) -> Iterable[object]:
 
 def _rows(whole: ReferenceSet, axes: Mapping[str, Axes], rows: int | None) -> tuple[int, At] | None:
     """Return the samples of a set whose arrays hold rows of them; None if it is a sample itself."""
+    # each array whole, mapped from its file where that is possible
     stacks = {name: _stack(whole.entries[name]) for name in axes if name in whole}
     steps = {name: _step(stack, *axes[name]) for name, stack in stacks.items()}
     cut = {name: step for name, step in steps.items() if step is not None}
+    # all inputs that are cut must give the same number of samples
     counts = {len(stacks[name]) // (step or 1) for name, step in cut.items()}
     count = counts.pop() if counts else rows
-    if counts or count is None:
+    if counts or count is None:  # they disagree, or no array holds rows
         return None
     for name in whole.entries.keys() - axes.keys():  # references and labels beside the inputs
         stacks[name] = stack = _stack(whole.entries[name])
         if stack.ndim and len(stack) % count == 0:
+            # labels without a batch axis follow the inputs
             cut[name] = 0 if 0 in cut.values() and len(stack) == count else len(stack) // count
 
     def at(number: int) -> ReferenceSet:
@@ -219,11 +228,11 @@ def _rows(whole: ReferenceSet, axes: Mapping[str, Axes], rows: int | None) -> tu
 
 def _step(stack: Array, rank: int, first: int | None) -> int | None:
     """Return how many rows are a sample, 0 for one without its axis; None if the whole array is a sample."""
-    if stack.ndim == rank + 1:
+    if stack.ndim == rank + 1:  # one axis more than the input has: one row is a sample
         return 0
     if first is None or stack.ndim != rank or not first < len(stack):
         return None
-    return first if first > 0 and len(stack) % first == 0 else None
+    return first if first > 0 and len(stack) % first == 0 else None  # whole samples only
 
 
 def _row(stack: Array, number: int, step: int, place: str) -> Array:
@@ -245,6 +254,7 @@ def _stack(entry: Entry) -> Array:
 
 def _unpacked(archive: zipfile.ZipFile, member: str) -> Array:
     """Return a member of a compressed archive, mapped from a file that ends with the array."""
+    # unpacked once into a file, which the system removes when the array goes
     with tempfile.NamedTemporaryFile() as file, archive.open(member) as packed:
         shutil.copyfileobj(packed, file)
         file.flush()

@@ -119,9 +119,9 @@ class ReferenceSet:
 
     def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:
         """Return the values inside the node that produces a value (`body/q[3]`), stored under the node's id."""
-        if self.bodies is not None:
+        if self.bodies is not None:  # a model or module answers itself
             return self.bodies(value)
-        start = f"{node_id}/"
+        start = f"{node_id}/"  # recorded sets hold inner values as `@12/body/q`
         return {n.removeprefix(start): e for n, e in self.entries.items() if n.startswith(start)}
 
     def __contains__(self, name: object) -> bool:
@@ -142,7 +142,7 @@ class ReferenceSet:
         """
         if name not in self.entries:
             raise UnknownNameError(name, repr(self.place), self.entries)
-        _require_memory(self.entries[name].size, name)
+        _require_memory(self.entries[name].size, name)  # a damaged size must not take all memory
         try:
             return self.entries[name].read()
         except ReferenceSetError:

@@ -187,7 +187,7 @@ def save_stream(path: str | Path, values: Iterable[tuple[str, Stored]]) -> int:
             _upload(Path(folder, path.name), path)
         return stored
     if path.suffix not in (".npz", ".safetensors"):
-        stored = 0
+        stored = 0  # our own folder
         with FolderWriter(path) as writer:
             for name, value in values:
                 writer.add(name, value)
@@ -197,7 +197,7 @@ def save_stream(path: str | Path, values: Iterable[tuple[str, Stored]]) -> int:
         with staging.open(path) as file:
             write = _write_npz if path.suffix == ".npz" else _write_safetensors
             stored, unfit = write(file, values)
-        if unfit:
+        if unfit:  # nothing is written then
             raise ReferenceSetError(
                 f"{path.suffix} cannot hold {', '.join(map(repr, unfit[:5]))}",
                 f"use a folder: leave out the suffix, {str(path.with_suffix(''))!r}",
@@ -209,6 +209,7 @@ def save_stream(path: str | Path, values: Iterable[tuple[str, Stored]]) -> int:
 def _upload(source: Path, target: Remote) -> None:
     """Write a file, or the files of a folder, its index last."""
     files = (
+        # the index makes the folder valid, so it comes last
         [source] if source.is_file() else sorted(source.iterdir(), key=lambda f: f.name == INDEX)
     )
     for file in files:
@@ -235,6 +236,7 @@ def _write_safetensors(
     import safetensors.numpy
 
     collected = dict(values)
+    # all at once: the format has its header first
     unfit = [name for name, value in collected.items() if not _fits_safetensors(name, value)]
     if not unfit:
         ordered = {name: np.asarray(value, order="C") for name, value in collected.items()}
@@ -271,9 +273,9 @@ def _proto(name: str, value: Stored) -> TensorProto | SequenceProto:
 
 def _fits_npz(name: str, value: Stored) -> bool:
     """Only numpy's own dtypes fit, and archive names end at a NUL."""
-    if isinstance(value, list) or "\0" in name:
+    if isinstance(value, list) or "\0" in name:  # a NUL would cut the name
         return False
-    return value.dtype.isbuiltin == 1 and value.dtype.kind in "fiubc"
+    return value.dtype.isbuiltin == 1 and value.dtype.kind in "fiubc"  # ml_dtypes are not builtin
 
 
 def _fits_safetensors(name: str, value: Stored) -> bool:

@@ -32,6 +32,7 @@ def through_if(
     made = NodeProto(op_type="If", input=node.input)
     for name, branch in walk.bodies(node):
         body = tape.body()
+        # name in the branch -> name on the tape, which all scopes share
         names: dict[str, str] = {}
         nodes = _written(body, branch, names)
         seeds = _seeds([
@@ -39,7 +40,7 @@ def through_if(
             for output, term in zip(branch.output, given, strict=False)
             if term is not None
         ])  # fmt: skip
-        # both branches have all outputs: a value that one of them does not read has zeros there
+        # both branches need the same outputs: a value that one of them does not read has zeros there
         found = inner(body, nodes, seeds, wanted)
         terms = [found.get(value) or _zeros(body, tape.value(value)) for value in wanted]
         made.attribute.append(helper.make_attribute(name, _graph(body, [], terms)))
@@ -86,6 +87,8 @@ class _Iteration:
         body = next((body for _, body in walk.bodies(node)), GraphProto())
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
         _require_fit(node, inputs, outputs)
+        # A Loop's inputs: count, condition, states; a body's inputs: number, condition, states; its outputs:
+        # condition, states, rows.
         if node.op_type == "Loop":
             count, going, *formal = inputs
             states = tuple(zip(node.input[2:], formal, outputs[1:], strict=False))
@@ -124,6 +127,7 @@ class _Iteration:
 
 def _require_fit(node: NodeProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Raise `EditError` for a body that no runtime takes."""
+    # count and condition of a Loop; a Scan has one input at least
     least = 2 if node.op_type == "Loop" else 1
     fits = len(inputs) == len(node.input) >= least and len(outputs) > len(node.output) + least - 2
     if not fits or not all(chain(inputs, outputs)):
@@ -148,11 +152,13 @@ def through_loop(
     """Yield the gradients of the initial states, of what rows are read of, and of what the body captures."""
     loop = _Iteration.of(tape, node)
     saved, count = _saved(tape, node, loop)
+    # only floats have gradients
     smooth = [state for state in loop.states if is_float(tape.value(state[0]).dtype)]
     first = {state: given[place] for place, state in enumerate(loop.states)}
     rows = loop.rows_of(wanted)
     captures = loop.captured(wanted)
 
+    # The body of the gradient has as states: the gradients of the loop's states, then a sum for each captured value.
     body = tape.body()
     number, going, *carried = (
         Term(body, tape.names.fresh(), dtype)
@@ -166,11 +172,14 @@ def through_loop(
     back = _Backwards(body, number, body.op("Squeeze", count) - 1 - number, going)
     names = back.formals(loop, saved)
     nodes = _written(body, loop.body, names)
+    # What each value in the body is worth: a next state as the state's gradient, a row as the row of the output's
+    # gradient.
     pairs = [(state[2], term) for state, term in zip(smooth, carried, strict=False)]
     written_rows = [(write, given[write.slot]) for write in loop.writes]
     pairs += [(w.inner, back.row(term, w)) for w, term in written_rows if term is not None]
     seeds = _seeds([(names.get(name, name), term) for name, term in pairs])
     formals = [names[state[1]] for state in smooth]
+    # each iteration gives the gradient of its own row; the loop stacks them
     inner_rows = [names[row.inner] for row in rows]
     found = inner(body, nodes, seeds, formals + inner_rows + captures)
 
@@ -189,7 +198,7 @@ def through_loop(
     read = [term.name for term in chain([trips, on], starts)]
     reverse = helper.make_node("Loop", read, [], body=graph)
     values = [state[0] for state in smooth] + captures + [row.outer for row in rows]
-    if not values:
+    if not values:  # nothing that is asked for goes through this loop
         return
     outputs = tape.add(reverse, len(values))
     terms = [
@@ -217,6 +226,7 @@ class _Backwards:
 
     def row(self, term: Term, like: _Rows) -> Term:
         """Return the row of the iteration that is differentiated."""
+        # A scan that goes backwards has made its last row first, so both orders agree.
         at = self.number if like.backwards else self.place
         return self.body.op("Gather", term, at, axis=like.axis)
 
@@ -245,12 +255,15 @@ def _in_order(tape: Tape, stacked: Term, read: _Rows) -> Term:
     if not read.backwards:
         bounds = ([-1], [np.iinfo(np.int64).min], [0], [-1])
         stacked = tape.op("Slice", stacked, *map(tape.integers, bounds))
+    # from the first axis to its own
     rank, axis = tape.rank(tape.value(read.outer)), tape.axis(tape.value(read.outer), read.axis)
     return tape.transposed(stacked, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
 
 
 def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], Term]:
     """Run a loop once more; return each state at the start of each iteration, and the number of iterations."""
+    # The body once more, under new names, with more outputs: every state and, for a Loop, the number of the
+    # iteration.
     names = {value.name: tape.names.fresh() for value in loop.body.input}
     _type_inputs(tape, node, loop, names)
     formals = [names[value.name] for value in loop.body.input]
@@ -268,10 +281,11 @@ def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], T
         if attribute.name.startswith("scan_output_"):
             attribute.ints.extend([0] * len(kept))
         again.attribute.append(attribute)
-    first = len(results) - bool(loop.count)
+    first = len(results) - bool(loop.count)  # the condition is no output of the node
     outputs = tape.add(again, first + len(kept))[first:]
     initial = [tape.value(name).dtype for name, *_ in loop.states]
     saved = [Term(tape, *pair) for pair in zip(outputs, initial, strict=False)]
+    # A Loop's count is how many numbers were kept; a Scan's is the size of what it reads.
     if loop.count:
         return saved, tape.shape_of(Term(tape, outputs[-1], TensorProto.INT64), 0, 1)
     return saved, tape.dim(tape.value(loop.reads[0].outer), loop.reads[0].axis)
@@ -281,7 +295,7 @@ def _require_shapes(
     body: Tape, node: NodeProto, loop: _Iteration, names: Mapping[str, str]
 ) -> None:
     """Refuse a state that surely has another shape after an iteration: those of all iterations are one tensor."""
-    for _, formal, later in loop.states:
+    for _, formal, later in loop.states:  # what is not known is not refused
         before, after = (body.shape(names.get(name, name)) for name in (formal, later))
         if before is None or after is None:
             continue
@@ -298,6 +312,7 @@ def _require_shapes(
 def _type_inputs(tape: Tape, node: NodeProto, loop: _Iteration, names: Mapping[str, str]) -> None:
     """Tell the types of what a body reads, under its new names."""
     types = tape.names.types
+    # what the body itself declares, then what is known from outside
     types.update((names[value.name], value.type) for value in loop.body.input)
     for initial, formal, _ in loop.states:
         kind = tape.type_of(initial)
@@ -317,6 +332,7 @@ def _saving(body: Tape, inputs: Sequence[str], outputs: Sequence[str]) -> GraphP
     for name in inputs:
         graph.input.add(name=name, type=body.type_of(name))
     for name in outputs:
+        # a subgraph may not have one value as two outputs, or an input as an output
         copy = body.names.fresh()
         graph.node.add(op_type="Identity", input=[name], output=[copy])
         output, kind = graph.output.add(name=copy), body.type_of(name)
@@ -354,6 +370,7 @@ def _graph(body: Tape, inputs: Sequence[Term], outputs: Sequence[Term]) -> Graph
     """Return a subgraph; each output is a value of its own."""
     graph = GraphProto(name="gradient", node=body.nodes)
     for term in inputs:
+        # iteration and condition are scalars; of the others, the shape is not declared
         shape: list[int] | None = [] if term.name in (inputs[0].name, inputs[1].name) else None
         graph.input.add(name=term.name, type=helper.make_tensor_type_proto(term.dtype, shape))
     for term in outputs:

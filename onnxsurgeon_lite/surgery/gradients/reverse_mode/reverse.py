@@ -41,14 +41,15 @@ class Reverse:
             EditError: a node on the path has no rule.
         """
         self.nodes = without_sequences(self.tape, self.nodes)
-        # only values that change with what is asked for carry a gradient
+        # only values that change with those of `to` carry a gradient
         active = self._active(to)
+        # value -> the gradients that its readers give it; their sum is the gradient
         found: dict[str, list[Term]] = defaultdict(list)
         for name, term in seeds.items():
             found[name].append(term)
         for node in reversed(self.nodes):
             given = [self._total(found, name) for name in node.output]
-            if not any(given):
+            if not any(given):  # nothing that depends on the seeds reads it
                 continue
             wanted = [name for name in reads(node) if name in active]
             if not wanted or is_zero(node) or active.isdisjoint(node.output):
@@ -69,10 +70,11 @@ class Reverse:
         for node in self.nodes:
             if active.isdisjoint(reads(node)):
                 continue
+            # integers and bools do not change smoothly
             smooth = [] if is_zero(node) else [n for n in node.output if n and self._is_smooth(n)]
             active.update(smooth)
             if not smooth:
-                self.stops.append(node)
+                self.stops.append(node)  # such as a Shape, or a Cast to integers
         return active
 
     def _is_smooth(self, name: str) -> bool:
@@ -85,7 +87,7 @@ class Reverse:
         terms = found.get(name) if name else None
         if not terms:
             return None
-        if len(terms) > 1:
+        if len(terms) > 1:  # summed once: a second question gets the same term
             terms[:] = [self.tape.total(terms)]
         return terms[0]
 
@@ -101,14 +103,18 @@ class Reverse:
         # a rule of the operator, else the nodes that define it
         step = GradientStep(self.tape, node, given)
         rule = RULES.get(node.op_type) if is_standard(node) else None
+        # Most rules use the gradient of the first output only; where others have one, the operator's definition
+        # serves.
         if rule is None or (any(given[1:]) and node.op_type not in SEVERAL):
             yield from self._inside(node, given, wanted)
             return
         for slot, name in enumerate(node.input):
+            # a rule without a formula for this input: it has no gradient
             if name not in active or (isinstance(rule, tuple) and slot >= len(rule)):
                 continue
             step.slot = slot
             term = (rule[slot] if isinstance(rule, tuple) else rule)(step)
+            # A rule of a broadcast operator gives a gradient in the output's shape; sum it to the input's.
             if term is not None and node.op_type in BROADCAST:
                 term = self.tape.summed_to(term, step.x, self.tape.shape(node.output[0]))
             if term is not None:
@@ -136,6 +142,7 @@ class Reverse:
         seeds = {
             name: term for name, term in zip(body.outputs, given, strict=False) if term is not None
         }
+        # the nodes of the definition, from their outputs to the inputs of this node
         inner = Reverse(self.tape, body.nodes)
         yield from inner.gradients(seeds, wanted).items()
 

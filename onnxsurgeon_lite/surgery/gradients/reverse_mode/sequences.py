@@ -14,6 +14,7 @@ from onnxsurgeon_lite.surgery.gradients.tape import Tape
 
 def without_sequences(tape: Tape, nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
     """Return nodes that make the same tensors, without the sequences whose tensors are known."""
+    # most graphs have no sequences
     if not any(node.op_type in _MAKERS or node.op_type in _READERS for node in nodes):
         return nodes
     work = _WithoutSequences(tape)
@@ -39,10 +40,11 @@ class _WithoutSequences:
         step = GradientStep(self.tape, node, [])
         if node.op_type in _MAKERS:
             made = _MAKERS[node.op_type](self, step)
-            if made is not None:
+            if made is not None:  # it becomes no node: its readers take the tensors
                 self.known[node.output[0]] = made
                 return
         read = _READERS[node.op_type](self, step) if node.op_type in _READERS else None
+        # as it is, where the sequence is not known: then a rule is missing
         self.nodes.append(read or node)
 
     def constructed(self, s: GradientStep) -> list[str] | None:
@@ -52,10 +54,10 @@ class _WithoutSequences:
     def inserted(self, s: GradientStep) -> list[str] | None:
         """Return the tensors of a SequenceInsert."""
         before = self.known.get(s.node.input[0])
-        place = _place(s, 2, len(before or ()))
+        place = _place(s, 2, len(before or ()))  # the end, if no place is given
         if before is None or place is None:
             return None
-        place += len(before) * (place < 0)
+        place += len(before) * (place < 0)  # negative places count from the end
         return before[:place] + [s.node.input[1]] + before[place:]
 
     def erased(self, s: GradientStep) -> list[str] | None:
@@ -77,6 +79,7 @@ class _WithoutSequences:
         names = [f"part{number}" for number in range(len(sizes))]
         whole = [s.node.input[0], s.tape.integers(sizes).name]
         parts = self.write([helper.make_node("Split", whole, names, axis=axis)])
+        # with sizes given, the axis always stays
         return parts if s.has(1) or s.integer("keepdims", 1) else self.each("Squeeze", parts, axis)
 
     def element(self, s: GradientStep) -> NodeProto | None:
@@ -121,6 +124,7 @@ def _place(s: GradientStep, slot: int, default: int) -> int | None:
 
 def _sizes(size: int, given: np.ndarray | None) -> list[int]:
     """Return the sizes of the parts of an axis: as given, or all equal but the last."""
+    # as given; all equal but the last where one number is given, 1 each where none is
     if given is not None and given.ndim:
         return [int(part) for part in given]
     step = 1 if given is None else int(given)

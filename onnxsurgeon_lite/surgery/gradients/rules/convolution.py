@@ -9,6 +9,7 @@ from onnxsurgeon_lite.surgery.gradients.windows import Window
 
 
 def _window(s: GradientStep, large: Term, small: Term) -> Window:
+    # [out, in, *kernel]: from the attribute, or from the weights' own shape
     shape = s.tape.shape(s.b.name)
     kernel = s.integers("kernel_shape") or [dim for dim in shape or [] if isinstance(dim, int)][2:]
     if shape is None or len(kernel) != len(shape) - 2:
@@ -18,6 +19,8 @@ def _window(s: GradientStep, large: Term, small: Term) -> Window:
 
 def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
     """Return the convolution of the large tensor with the small one, over the batch in place of the channels."""
+    # Batch and channels change places: then a convolution sums over the batch, and what slides is the small tensor.
+    # Strides and dilations change places, too.
     t, group = s.tape, s.integer("group", 1)
     swap = [1, 0, *range(2, s.rank)]
     kernel = t.transposed(small, swap)
@@ -30,6 +33,7 @@ def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
         dilations=window.strides,
         pads=window.before + window.after,
     )
+    # where the strides leave a rest, the result is larger than the kernel
     begin, axes = [0] * len(window.kernel), range(2, s.rank)
     return t.op("Slice", t.transposed(made, swap), begin, window.kernel, axes)
 
@@ -37,6 +41,7 @@ def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
 def _grouped(s: GradientStep, large: Term, group: int) -> Term:
     """[N, G * C, ...] -> [C, G * N, ...]"""
     t = s.tape
+    # Each group gets batches of its own, as Conv's groups are along the second axis.
     spatial = t.shape_of(large, 2)
     split = t.op("Reshape", large, t.concat([0, group, -1], spatial))
     moved = t.transposed(split, [2, 1, 0, *range(3, s.rank + 1)])

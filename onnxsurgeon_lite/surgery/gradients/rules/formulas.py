@@ -18,7 +18,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule, Slot, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
-# inputs are broadcast to the output, and these gradients have its shape
+# the gradients have the shape of the output: inputs are broadcast to it
 _BROADCAST = """
 Add   | dy | dy
 Sub   | dy | -dy
@@ -35,6 +35,11 @@ Where | None | where(a, dy, 0) | where(a, 0, dy)
 PRelu | where(a > 0, dy, dy * b) | where(a > 0, 0, dy * a)
 """
 
+# Some tricks of this table. `Pow`: 0 where the exponent is 0, because 0 * 0 ** -1 is no number.
+# `hits`, `largest`, `chosen`: equal largest elements share the gradient.
+# `ReduceProd`: the product of the others; with one zero only that one has a gradient, with two none has.
+# `from_where`: the same node applied to the numbers 0, 1, 2, ... of the input's elements says which one each element
+# of the output is; `scattered` adds its gradient there. `CenterCropPad` counts from 1, so that 0 is padding.
 _OTHERS = """
 power = integer("p", 2)
 bent = Tanh((a + a * a * a * 0.044715) * (2 / pi) ** 0.5)
@@ -155,6 +160,7 @@ class _Words(dict[str, object]):
         self.step, self.parts, self.more = step, parts, more
 
     def __missing__(self, word: str) -> object:
+        # a part of the table, a function of Python, an operator, a property of the step or tape, or an attribute
         if word in self.parts:
             return self.parts[word](self.step)
         if word in self.more:
@@ -173,6 +179,7 @@ def rules(lines: str, more: Words = MappingProxyType({})) -> dict[str, Rule]:
 
     def formula(text: str) -> Slot:
         """Return the gradient that a formula says."""
+        # A formula is Python: our own text, never the model's.
         code = compile(text.strip(), text, "eval")
 
         def gradient(step: GradientStep) -> Term | None:
@@ -182,9 +189,9 @@ def rules(lines: str, more: Words = MappingProxyType({})) -> dict[str, Rule]:
         return gradient
 
     for line in filter(None, lines.splitlines()):
-        operator, *formulas = map(str.strip, line.split("|"))
+        operator, *formulas = map(str.strip, line.split("|"))  # `operator | formula | formula`
         if not formulas:
-            word, _, text = line.partition(" = ")
+            word, _, text = line.partition(" = ")  # `word = formula`
             parts[word] = formula(text)
             continue
         serves_all = formulas[-1] == "..."
@@ -195,6 +202,7 @@ def rules(lines: str, more: Words = MappingProxyType({})) -> dict[str, Rule]:
 
 def _chosen(s: GradientStep) -> Term:
     """Return the gradient of one of several inputs of Max or Min: equal ones share it."""
+    # The same largest number may be in several inputs.
     terms = [s.input(slot) for slot in range(len(s.node.input))]
     hits = [term.equals(s.y).cast(s.y.dtype) for term in terms]
     share = s.dy if len(hits) == 1 else s.dy / s.tape.total(hits)
@@ -202,6 +210,7 @@ def _chosen(s: GradientStep) -> Term:
 
 
 def _dropout(s: GradientStep) -> Term:
+    # Outside of training, Dropout passes its input on. In training, only the mask says what it kept.
     training = s.numbers(2) if s.has(2) else None
     if s.has(2) and training is None:
         raise s.refused("training_mode is computed when the model runs")
@@ -212,16 +221,17 @@ def _dropout(s: GradientStep) -> Term:
             "it draws random numbers and its mask is not an output: onnxdbg edit inference"
         )
     kept = Term(s.tape, s.node.output[1], TensorProto.BOOL).where(s.dy, 0)
-    return kept / (1 - s.b.cast(s.dy.dtype)) if s.has(1) else kept * 2
+    return kept / (1 - s.b.cast(s.dy.dtype)) if s.has(1) else kept * 2  # the default ratio is 0.5
 
 
 def _dequantized_scale(s: GradientStep) -> Term:
     """Return the sum of the integers: of all of them, or along an axis."""
     t = s.tape
+    # y = (x - zero) * scale, so the gradient of the scale sums (x - zero) * dy
     integers = s.a.cast(s.b.dtype)
     if t.rank(s.b) > 1 or s.integer("block_size"):
         raise s.refused("it has a scale for each block")
-    per_axis = t.rank(s.b) == 1 and t.static(s.b) != [1]
+    per_axis = t.rank(s.b) == 1 and t.static(s.b) != [1]  # one scale for all, or one along an axis
     axis = s.axis(1) if per_axis else None
     others = [place for place in range(s.rank) if place != axis]
     if s.has(2):
@@ -233,6 +243,7 @@ def _dequantized_scale(s: GradientStep) -> Term:
 
 def _mean(s: GradientStep) -> Term:
     sizes = [s.tape.static(term) for term in (s.a, s.y)]
+    # How many elements each mean is of: a constant where the shapes are known.
     if sizes[0] is not None and sizes[1] is not None:
         count = s.dy.of(math.prod(sizes[0]) // max(math.prod(sizes[1]), 1))
     else:
@@ -247,17 +258,20 @@ def running_product(s: GradientStep) -> list[Term]:
     if known is None:
         raise s.refused("the axis is computed when the model runs")
     axis = s.at(int(np.ravel(known)[0]))
+    # Row i of a square holds the elements up to i, and 1 for the others: its product is element i.
     order = [i for i in range(s.rank) if i != axis] + [axis]
     rows = t.op("Unsqueeze", t.transposed(s.a, order), [-2])
     size = t.op("Squeeze", t.dim(s.a, axis))
     place = t.op("Range", size.of(0), size, size.of(1))
     ends = t.op("Unsqueeze", place, [1])
+    # which elements count: up to the end, or from it on
     one, other = (ends, place) if not s.integer("reverse") else (place, ends)
     behind = one < other if not s.integer("exclusive") else t.op("Not", other < one)
     filled = behind.where(rows.of(1), rows)
     axes = {"axes": [-1]} if t.opset < 18 else {}
     given = [] if axes else [[-1]]
     made = t.op("ReduceProd", filled, *given, keepdims=0, **axes)
+    # argsort of a permutation is its inverse
     return [t.transposed(made, [int(i) for i in np.argsort(order)])]
 
 

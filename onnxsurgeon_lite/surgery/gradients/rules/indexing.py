@@ -13,6 +13,7 @@ from onnxsurgeon_lite.tensors import dtypes
 def _taken_out(s: GradientStep) -> Term:
     """Return the gradient of a scattering's target: nothing where it is overwritten."""
     reduction = s.text("reduction", "none")
+    # added updates leave the gradient of the target as it is; overwritten elements have none
     if reduction == "add":
         return s.dy
     if reduction != "none":
@@ -27,7 +28,7 @@ def _updates(s: GradientStep) -> Term:
     reduction = s.text("reduction", "none")
     if reduction not in ("none", "add"):
         raise s.refused(f"reduction is {reduction!r}")
-    if s.node.op_type == "ScatterND":
+    if s.node.op_type == "ScatterND":  # the update of each index is where the index says
         return s.tape.op("GatherND", s.dy, s.b)
     return s.tape.op("GatherElements", s.dy, s.b, axis=s.integer("axis"))
 
@@ -51,10 +52,12 @@ def _one_hot(s: GradientStep) -> Term:
 def _cached(s: GradientStep, slot: int) -> Term:
     """Return the gradients of the elements that are this input's, as the node places them."""
     t = s.tape
+    # Elements of the cache have numbers below `first`, those of the update above: the same node says where each is.
     first = t.op("Squeeze", t.size(s.a))
     places = s.again(1, t.places(s.a), t.places(s.b) + first, *s.rest(2))[0]
     mine = places < first if slot == 0 else t.op("Not", places < first)
     kept = mine.where(s.dy, 0)
+    # a number of the other input is moved inside, where `kept` is 0
     at = t.op("Min", places, first - 1) if slot == 0 else t.op("Max", places - first, 0)
     return t.scattered(at, kept, s.input(slot))
 
@@ -66,7 +69,7 @@ def _image_blocks(s: GradientStep) -> Term:
     if image is None or block is None:
         raise s.refused("the sizes of the image and of its blocks are not known")
     count = len(block)
-    pads = s.integers("pads") or [0] * 2 * count
+    pads = s.integers("pads") or [0] * 2 * count  # begin of each axis, then end of each axis
     strides = s.integers("strides") or [1] * count
     dilations = s.integers("dilations") or [1] * count
     # the number of each element of a block in the padded image, axis by axis
@@ -76,6 +79,7 @@ def _image_blocks(s: GradientStep) -> Term:
         inner = np.arange(int(length)) * step
         outer = np.arange((size - (int(length) - 1) * step - 1) // stride + 1) * stride
         line = inner[:, None] + outer
+        # One axis more: [elements of the block so far, blocks so far] times this axis.
         at = at[:, None, :, None] * size + line[None, :, None, :]
         at = at.reshape(at.shape[0] * at.shape[1], -1)
     whole = t.op("Pad", s.dy, [0, 0] + pads[:count] + [0, 0] + pads[count:])

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 def _standard(s: GradientStep, axes: Sequence[int], centered: bool = True) -> tuple[Term, Term]:
     """Return the normalized input, and the inverse of its deviation."""
+    # y = (x - mean) / deviation
     t, epsilon = s.tape, s.number("epsilon")
     shifted = s.a - t.mean(s.a, s.a, axes) if centered else s.a
     inverse = 1 / (t.mean(shifted * shifted, s.a, axes) + epsilon).function("Sqrt")
@@ -18,6 +19,7 @@ def _standard(s: GradientStep, axes: Sequence[int], centered: bool = True) -> tu
 def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool = True) -> Term:
     """Return the gradient of the input from that of the normalized input."""
     t = s.tape
+    # dx = (dy' - mean(dy') - normal * mean(dy' * normal)) / deviation; an RMS norm has no mean to subtract
     normal, inverse = _standard(s, axes, centered)
     left = scaled - normal * t.mean(scaled * normal, s.a, axes)
     return (left - t.mean(scaled, s.a, axes) if centered else left) * inverse
@@ -31,6 +33,7 @@ def _by_channel(s: GradientStep, slot: int) -> Term:
 def _local_response(s: GradientStep) -> Term:
     """Y = X * base^-beta, where base sums the squares of the neighboring channels."""
     size = s.integer("size")
+    # Y = X / base ** beta, base = bias + alpha / size * (sum of squares of `size` neighbors)
     alpha, beta, bias = s.number("alpha"), s.number("beta"), s.number("bias")
     base = _window(s, s.a * s.a, (size - 1) // 2, size // 2) * (alpha / size) + bias
     inner = _window(s, s.dy * s.y / base, size // 2, (size - 1) // 2)
@@ -41,7 +44,7 @@ def _window(s: GradientStep, term: Term, before: int, after: int) -> Term:
     """Return the sums over neighboring channels."""
     t, rank = s.tape, s.rank
     pads = [0] * (2 * rank)
-    pads[1], pads[rank + 1] = before, after
+    pads[1], pads[rank + 1] = before, after  # along the channels
     padded = t.op("Pad", term, pads)
     channels = t.dim(s.a, 1)
     parts = [t.op("Slice", padded, [at], channels + at, [1]) for at in range(before + after + 1)]
@@ -58,7 +61,7 @@ def _unit_length(s: GradientStep) -> Term:
         norm = t.sum(s.a * s.a, axis, True).function("Sqrt")
         pull = s.y
     left = s.dy - pull * t.sum(s.dy * s.y, axis, True)
-    return norm.equals(0).where(s.dy.of(0), left / norm)
+    return norm.equals(0).where(s.dy.of(0), left / norm)  # a vector of zeros has no direction
 
 
 _TABLE = """

@@ -13,6 +13,7 @@ def _window(s: GradientStep) -> Window:
 
 def _spread(s: GradientStep, term: Term, window: Window) -> Term:
     """Return each number at every element of its window, summed."""
+    # Each channel is a sample of its own: a convolution with a kernel of ones for one channel.
     t = s.tape
     alone = t.op("Reshape", term, t.concat([-1, 1], t.shape_of(s.y, 2)))
     return t.reshaped(window.spread(alone, window.ones(s.dy), s.a), s.a)
@@ -21,6 +22,7 @@ def _spread(s: GradientStep, term: Term, window: Window) -> Term:
 def _average(s: GradientStep) -> Term:
     window = _window(s)
     padding = bool(s.integer("count_include_pad"))
+    # the number of the windows' elements depends on the size then
     if s.integer("ceil_mode") and not window.known:
         raise s.refused("ceil_mode is set and the size of the input is not known")
     return _spread(s, s.dy / window.counts(s.dy, s.a, padding), window)
@@ -35,6 +37,7 @@ def _max(s: GradientStep) -> Term:
 
 def _indices(s: GradientStep) -> str:
     """Return the place of each largest element, as the operator tells it without `storage_order`."""
+    # `storage_order` counts along columns; without it, indices count in the order of `places`.
     kept = {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"}
     return s.again(2, s.a, attributes=kept)[1].name
 
@@ -51,6 +54,7 @@ def _unpooled(s: GradientStep) -> Term:
     if s.has(2):
         raise s.refused("output_shape is given, whose indices runtimes read differently")
     t = s.tape
+    # each number went to the place that its index says, and its gradient comes from there
     return t.reshaped(t.op("GatherElements", t.flat(s.dy), t.flat(s.b)), s.a)
 
 

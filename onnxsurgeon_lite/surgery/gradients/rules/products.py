@@ -13,16 +13,17 @@ def _matmul(s: GradientStep) -> Term:
     t = s.tape
     a, b = t.rank(s.a), t.rank(s.b)
     if a == 1 and b == 1:
-        return s.dy * s.input(1 - s.slot)
+        return s.dy * s.input(1 - s.slot)  # two vectors: a number times the other vector
     if a == 1:
         return _row_times(s)
     if b == 1:
         return _times_column(s)
-    if s.slot == 1 and b == 2 and a > 2:
+    if s.slot == 1 and b == 2 and a > 2:  # one matrix for all batches: one product of all rows
         return _of_all_rows(s)
     made = s.dy @ t.swapped(s.b, b) if s.slot == 0 else t.swapped(s.a, a) @ s.dy
-    if s.slot == 0 and b == 2:
+    if s.slot == 0 and b == 2:  # batches of the second input are those of the output
         return made
+    # batches that were broadcast are summed
     return t.summed_to(made, s.x, _batched(s, t.shape(s.x.name)))
 
 
@@ -34,6 +35,7 @@ def _batched(s: GradientStep, matrix: list[Dim] | None) -> list[Dim] | None:
 
 def _row_times(s: GradientStep) -> Term:
     t = s.tape
+    # a vector as the first input is one row: the output lacks that axis
     dy = t.op("Unsqueeze", s.dy, [-2])
     if s.slot == 1:
         return t.op("Unsqueeze", s.a, [1]) * dy
@@ -43,6 +45,7 @@ def _row_times(s: GradientStep) -> Term:
 
 def _times_column(s: GradientStep) -> Term:
     t = s.tape
+    # a vector as the second input is one column
     dy = t.op("Unsqueeze", s.dy, [-1])
     if s.slot == 0:
         return dy * s.b
@@ -62,6 +65,7 @@ def _of_all_rows(s: GradientStep) -> Term:
 def _einsum(s: GradientStep) -> Term:
     """Exchange the output with the input; letters that only the input has are broadcast."""
     t, (inputs, output) = s.tape, _letters(s)
+    # "ij,jk->ik": the gradient of "ij" is the product "ik,jk->ij".
     mine = inputs[s.slot]
     if len(set(mine)) < len(mine):
         raise s.refused("an input repeats a letter")
@@ -72,6 +76,7 @@ def _einsum(s: GradientStep) -> Term:
     terms = [s.dy] + [s.input(slot) for slot in range(len(inputs)) if slot != s.slot]
     made = t.op("Einsum", *terms, equation=f"{','.join(chain([output], others))}->{kept}")
     if lone:
+        # their axes come back in their places
         made = t.op("Unsqueeze", made, [mine.index(letter) for letter in lone])
     return t.op("Expand", made, t.dims(s.x)) if lone else made
 
@@ -86,10 +91,12 @@ def _letters(s: GradientStep) -> tuple[list[str], str]:
     widths = [
         s.tape.rank(s.input(i)) - len(term.replace("...", "")) for i, term in enumerate(inputs)
     ]
+    # dots may stand for another number of axes in each input; only equal numbers are supported
     dotted = [width for term, width in zip(inputs, widths, strict=True) if "..." in term]
     dots = free[: max(dotted, default=0)]
     if len(set(dotted)) > 1:
         raise s.refused("its dots stand for different ranks")
+    # Without an arrow, the output has the letters that occur once, in alphabetic order.
     if not arrow:
         once = sorted(c for c in set(left) - {",", "."} if left.count(c) == 1)
         output = "".join(chain(["..." if dotted else ""], once))
@@ -105,18 +112,20 @@ def _determinant(s: GradientStep) -> Term:
     dy = t.op("Unsqueeze", s.dy, [-2, -1])
     if size == 1:
         return dy
-    # each row and each column left out once
+    # rest[i]: all indices but i
     rest = t.array(np.array([[i for i in range(size) if i != row] for row in range(size)]))
     first, last = s.rank - 2, s.rank - 1
     minors = t.op("Gather", t.op("Gather", s.a, rest, axis=last), rest, axis=first)
     order = [*range(first), first, last + 1, last, last + 2]  # row, column, the rest of each
     cofactors = t.op("Det", t.transposed(minors, order))
+    # the signs of a chessboard
     signs = np.where(np.indices((size, size)).sum(axis=0) % 2, -1.0, 1.0).astype(np.float32)
     return dy * cofactors * t.array(signs).cast(s.dy.dtype)
 
 
 def _affine_grid(s: GradientStep) -> Term:
     """Y = grid of the identity, with a 1 behind each place, times theta transposed."""
+    # An affine grid is linear in theta: the same node, with the identity as theta, gives its places.
     t, shape = s.tape, s.tape.shape(s.a.name)
     if shape is None or not isinstance(shape[1], int):
         raise s.refused("the number of dimensions is not known")

@@ -9,8 +9,8 @@ from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 _ACTIVATIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _PLAIN = {name.lower(): name for name in ("Tanh", "Sigmoid", "Relu", "Softplus", "Softsign")}
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_BIAS, _LENGTHS, _HIDDEN, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7  # inputs
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}  # how many gates are in the rows of the weights
+_BIAS, _LENGTHS, _HIDDEN, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7  # slots of the inputs
 
 OPERATORS = frozenset(_GATES)
 
@@ -22,11 +22,12 @@ def unrolled(s: GradientStep) -> list[Term]:
         EditError: an activation of the node has parameters.
     """
     _require_plain(s)
-    t, rows = s.tape, s.integer("layout")
+    t, rows = s.tape, s.integer("layout")  # `layout` 1: the batch is the first axis, not the steps
     x = t.transposed(s.a, [1, 0, 2]) if rows else s.a
     ways = {"forward": [False], "reverse": [True]}.get(
         s.text("direction", "forward"), [False, True]
     )
+    # for each direction: all hidden states, the last one and, for LSTM, the last cell
     parts = [_direction(s, x, number, way) for number, way in enumerate(ways)]
     steps = t.concat(*(t.op("Unsqueeze", part[0], [1]) for part in parts), axis=1)
     last = [
@@ -80,6 +81,7 @@ class _Weights:
 
     def gate(self, term: Term, first: int, last: int) -> Term:
         """Return the columns of some gates."""
+        # The gates are side by side, each as wide as the state.
         t = term.tape
         return t.op("Slice", term, [first * self.size], [last * self.size], [-1])
 
@@ -100,9 +102,10 @@ def _rnn(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
 
 
 def _gru(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
+    # Gates in the order of ONNX: update, reset, candidate.
     gates = w.activated(w.gate(row, 0, 2) + w.of_state(states[0], 0, 2), 0)
     update, reset = w.gate(gates, 0, 1), w.gate(gates, 1, 2)
-    if w.before_reset:
+    if w.before_reset:  # `linear_before_reset`: reset after the product with the weights
         candidate = w.gate(row, 2, 3) + reset * w.of_state(states[0], 2, 3)
     else:
         candidate = w.gate(row, 2, 3) + w.of_state(reset * states[0], 2, 3)
@@ -111,11 +114,13 @@ def _gru(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
 
 def _lstm(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
     hidden, cell = states
+    # Gates in the order of ONNX: input, output, forget, cell.
     gates = row + w.of_state(hidden, 0, 4)
     kinds = [w.gate(gates, place, place + 1) for place in range(4)]
     inward = w.activated(w.peephole(kinds[0], cell, 0), 0)
     forget = 1 - inward if w.coupled else w.activated(w.peephole(kinds[2], cell, 2), 0)
     later = forget * cell + inward * w.activated(kinds[3], 1)
+    # the output gate sees the new cell, the others the old one
     outward = w.activated(w.peephole(kinds[1], later, 1), 0)
     return [outward * later.function(w.functions[2]), later]
 
@@ -132,6 +137,7 @@ def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[T
     starts = [_start(s, slot, x, number, weights.size) for slot in slots]
     read = [weights.rows, _running(s, x)] if s.has(_LENGTHS) else [weights.rows]
     body = t.body()
+    # names in the body: its states, then a row of each scanned input
     *states, row = (Term(body, t.names.fresh(), x.dtype) for _ in (*starts, weights.rows))
     runs = [Term(body, t.names.fresh(), term.dtype) for term in read[1:]]
     later = _CELLS[s.node.op_type](weights, row, states)
@@ -179,6 +185,7 @@ def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
         place = t.number(number, TensorProto.INT64)
         return t.op("Gather", s.input(slot), place, axis=0) if s.has(slot) else None
 
+    # Activations of both directions are in one list, one after the other.
     each, width = len(_ACTIVATIONS[op]), _GATES[op]
     functions = [_PLAIN[n.lower()] for n in _names(s)[number * each : (number + 1) * each]]
     inward, recurrence, bias = of_direction(1), of_direction(2), of_direction(_BIAS)
@@ -189,7 +196,7 @@ def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
     turned = t.transposed(recurrence, [1, 0])
     clip, coupled = s.number("clip"), bool(s.integer("input_forget"))
     parts = _Weights(size, rows, turned, None, peepholes, functions, before_reset, clip, coupled)
-    # the half of the bias that is added to the inputs is in their product
+    # the bias has two halves: for the inputs, whose product gets it here, and for the state
     if bias is None:
         return parts
     inner = replace(parts, rows=rows + parts.gate(bias, 0, width))

@@ -46,6 +46,7 @@ def _scale(s: GradientStep, axis: int) -> float | Term | None:
 
 def _along(s: GradientStep, term: Term, axis: int) -> Term:
     """Return the product with the matrix that resizes one axis: a resized identity."""
+    # A resized identity matrix has in row i the weights of the input's elements for element i of the output.
     t = s.tape
     # the axis comes last for the product, and goes back
     last = [i for i in range(s.rank) if i != axis] + [axis]
@@ -60,7 +61,7 @@ def _matrix(s: GradientStep, axis: int) -> Term:
     square = t.zeros(t.concat(before, before), s.dy.dtype)
     image = t.op("Unsqueeze", t.op("EyeLike", square), [0, 1])
     scale = _scale(s, axis)
-    if scale is None:
+    if scale is None:  # by sizes
         end = [None, t.concat([1, 1], before, after)]
     else:
         number = t.array(np.array([scale], np.float32)) if isinstance(scale, float) else scale

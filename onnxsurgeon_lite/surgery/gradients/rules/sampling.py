@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
-_CUBIC = -0.75
+_CUBIC = -0.75  # the coefficient of Keys' cubic that GridSample uses
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,14 @@ class _Images:
 
     def sampled(self, taps: Sequence[Sequence[_Tap]]) -> Term:
         """Return [batch, channels, places], given the taps of each axis at [batch, places]."""
+        # The neighbors of a place are all combinations of its neighbors along each axis: 4 in an image.
         return self.flat.tape.total([self._corner(corner) for corner in product(*taps)])
 
     def _corner(self, corner: Sequence[_Tap]) -> Term:
         t = self.flat.tape
         flat, weight = None, None
         for tap, size in zip(corner, self.sizes, strict=True):
-            # the number of the element in a flat image, and the product of the weights
+            # the index of the element in the flat image, and the product of its weights
             index, inside = self._padded(tap.index, size)
             flat = index if flat is None else flat * size + index
             for factor in filter(None, (tap.weight, inside)):
@@ -51,7 +52,7 @@ class _Images:
         assert flat is not None
         channels = t.op("Shape", self.flat, start=1, end=2).typed(TensorProto.INT64)
         places = t.op("Unsqueeze", flat, [1])
-        shape = t.concat([1], channels, [1])
+        shape = t.concat([1], channels, [1])  # the index is the same for all channels
         taken = t.op("GatherElements", self.flat, t.op("Expand", places, shape), axis=2)
         return taken if weight is None else taken * t.op("Unsqueeze", weight, [1])
 
@@ -67,11 +68,12 @@ class _Images:
         clipped = t.op("Max", t.op("Min", index, size - 1), 0)
         if self.padding == "border":
             return clipped, None
+        # what is outside counts with a weight of 0
         return clipped, clipped.equals(index).cast(self.flat.dtype)
 
 
 def _linear(at: Term) -> list[_Tap]:
-    below = at.function("Floor")
+    below = at.function("Floor")  # two neighbors, weighted by how near they are
     part, index = at - below, below.cast(TensorProto.INT64)
     return [_Tap(index, 1 - part), _Tap(index + 1, part)]
 
@@ -119,6 +121,7 @@ def grid_sample(s: GradientStep) -> list[Term]:
     points = t.op("Reshape", s.b, t.concat(t.dim(s.b, 0), [-1, count]))
     taps = []
     for axis, size in enumerate(sizes):
+        # the grid names the last axis first: x before y
         place = t.op("Gather", points, t.number(count - 1 - axis, TensorProto.INT64), axis=2)
         wide = size.cast(place.dtype)
         at = (place + 1) * (wide - 1) / 2 if aligned else ((place + 1) * wide - 1) / 2
@@ -174,17 +177,20 @@ def aligned_regions(s: GradientStep) -> list[Term]:
     if ratio < 1 or s.text("mode", "avg") != "avg":
         raise s.refused("sampling_ratio is 0" if ratio < 1 else "mode is 'max'")
     # `ratio` places in each part of a region, along both axes
+    # `half_pixel`: the center of an element is its place plus one half
     half = s.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     corners = s.b * s.number("spatial_scale", 1.0) - (0.5 if half else 0.0)
     counts = [s.integer("output_height", 1), s.integer("output_width", 1)]
     sizes = [_scalar(s, s.a, axis) for axis in (2, 3)]
     lines, inside = [], []
     for axis, (count, size) in enumerate(zip(counts, sizes, strict=True)):
+        # regions are x1, y1, x2, y2
         first, last = (t.op("Gather", corners, [place], axis=1) for place in (1 - axis, 3 - axis))
         length = last - first if half else t.op("Max", last - first, 1)
-        fractions = (np.arange(count * ratio) + 0.5) / (count * ratio)
+        fractions = (np.arange(count * ratio) + 0.5) / (count * ratio)  # the centers of equal parts
         line = first + length * t.array(fractions.astype(np.float32)).cast(s.b.dtype)
         wide = size.cast(line.dtype)
+        # places far outside count as 0
         reached = t.op("And", t.op("Not", line < -1), t.op("Not", line > wide))
         inside.append(reached.cast(s.a.dtype))
         lines.append(t.op("Min", t.op("Max", line, 0), wide - 1))

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 def _moved(s: GradientStep) -> Term:
     """Return the gradient of any move: the same node tells where each element came from."""
+    # The node applied to the numbers 0, 1, 2, ... of the elements says where each came from.
     places = s.again(1, s.tape.places(s.a), *s.rest())[0]
     return s.tape.scattered(places, s.dy, s.a)
 
@@ -53,6 +54,7 @@ def _around(s: GradientStep) -> list[int] | None:
         size = shape[axis]
         if not isinstance(size, int):
             return None
+        # as Python clips starts and ends to the size
         start, end, _ = slice(first, last).indices(size)
         before[axis], behind[axis] = start, size - max(start, end)
     return before + behind
@@ -65,12 +67,14 @@ def _pad(s: GradientStep) -> Term:
     if isinstance(pads, list) and not isinstance(axes, Term) and min(pads, default=0) >= 0:
         return _inner(s, pads, axes or list(range(len(pads) // 2)))
     rest = s.rest(3)
+    # a negative Pad removes what was added
     return s.tape.op("Pad", s.dy, -s.b, *([None, *rest] if rest else []))
 
 
 def _inner(s: GradientStep, pads: list[int], axes: list[int]) -> Term:
     """Return the gradient without that of a padding."""
     count = len(axes)
+    # an end of 0 means up to the end
     ends = [-pad or np.iinfo(np.int64).max for pad in pads[count:]]
     return s.tape.op("Slice", s.dy, *map(s.tape.integers, (pads[:count], ends, axes)))
 

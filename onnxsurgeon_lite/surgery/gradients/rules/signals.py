@@ -15,6 +15,7 @@ def _dft(s: GradientStep) -> Term:
     parts = (t.shape(s.a.name) or [None])[-1]
     if not isinstance(parts, int):
         raise s.refused("its last size is not known")
+    # The inverse of all bins is linear, too: its gradient is the transform in the other direction.
     if inverse and onesided:
         return _onesided_back(s, axis)
     given = t.dim(s.a, axis)
@@ -22,12 +23,14 @@ def _dft(s: GradientStep) -> Term:
     # a transform in the other direction, of all bins
     full = _grown(s.dy, axis, length - t.dim(s.y, axis), s.rank) if onesided else s.dy
     made = transformed(full, length, axis, s.rank, 1 - inverse)
+    # the inverse divides by the length, the transform does not
     count = t.op("Squeeze", length).cast(made.dtype)
     made = made / count if inverse else made * count
     # a length that is given cuts the input off, or fills it up with zeros
     if s.has(1):
         kept = t.op("Slice", made, [0], given, [axis])
         made = _grown(kept, axis, t.op("Max", given - length, 0), s.rank)
+    # a real input has no imaginary part
     return t.op("Slice", made, [0], [1], [-1]) if parts == 1 else made
 
 
@@ -36,6 +39,7 @@ def _onesided_back(s: GradientStep, axis: int) -> Term:
     t, length = s.tape, s.tape.dim(s.y, axis)
     made = transformed(s.dy, length, axis, s.rank, onesided=1)
     size = t.op("Squeeze", length)
+    # A bin stands for its mirror image too, except the first, and the middle one of an even length.
     bins = _range(size / 2 + 1)
     alone = t.op("Or", bins.equals(0), (bins * 2).equals(size))
     twice = alone.where(made.of(1), 2) / size.cast(made.dtype)
@@ -71,6 +75,7 @@ def transformed(
 def _grown(term: Term, axis: int, count: Term, rank: int) -> Term:
     """Return a term with so many zeros behind it."""
     t = term.tape
+    # pads: begin of each axis, then end of each axis; only the end of this one is not 0
     pads = [0] * (rank + axis), count, [0] * (rank - 1 - axis)
     return t.op("Pad", term, t.concat(*pads[: 3 if axis < rank - 1 else 2]))
 
@@ -80,6 +85,7 @@ def stft(s: GradientStep) -> list[Term]:
     t = s.tape
     step = s.b
     window = s.input(2) if s.has(2) else None
+    # without a length, that of the window
     frame = s.input(3) if s.has(3) else t.op("Squeeze", t.dim(s.input(2), 0))
     length = t.op("Squeeze", t.dim(s.a, 1))
     count = (length - frame.cast(TensorProto.INT64)) / step.cast(TensorProto.INT64) + 1
