@@ -45,6 +45,7 @@ class Against:
 
     def require_one(self) -> None:
         """Raise `UsageError` unless there is one thing to compare with."""
+        # `a` and `b` are one way: two settings of one model
         ways = (self.reference, self.model, self.a or self.b, self.find, self.versions)
         count = sum(way is not None for way in ways)
         if count != 1:
@@ -100,6 +101,7 @@ class Searching:
         """Raise `UsageError` for options that need another one, or forbid it."""
         if self.resume and self.journal is None:
             raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
+        # these searches end before there are causes to repair
         is_short = against.find or self.quick or not self.cause
         if (writing.repair or self.workaround) and is_short:
             raise UsageError(

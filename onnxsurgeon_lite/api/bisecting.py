@@ -203,6 +203,7 @@ class Bisecting:
             return self._by_parts()
 
         if self.other is None:
+            # entered once for the alignment that it makes
             with self._sides(*first):  # the names are matched once
                 pass
             self._confirm_names(first[1])
@@ -302,6 +303,7 @@ class Bisecting:
                 rule.each(name, value, stored) for value in (compiled.read(name), export[name])
             )
             parts = zip(theirs, arrays_in(stored), theirs.values(), ours.values(), strict=False)
+            # one row for each tensor of an output that is a sequence
             yield from ((each, BesideEager(magnitude(array), *off)) for each, array, *off in parts)
 
     def _of_metric(self, result: BisectResult) -> Iterator[str]:
@@ -352,6 +354,7 @@ class Bisecting:
 
     def _explain(self, number: int, others: Sequence[int]) -> BisectResult:
         self.explained = self.call.stack.enter_context(self._sides(*self._sample(number)))
+        # further samples need stored references: another model would have to compute all of theirs
         beside = [] if self.other is not None else [self._aligned(n) for n in others]
         return self._bisect(self.explained, self.search, beside)
 
@@ -561,6 +564,7 @@ class Reproduction:
                 explain_causes(result, case, self.seconds)
             return
 
+        # called before the causes are searched: announce, and start what takes time beside them
         def begin() -> None:
             if self.certain is None:
                 self.certain = result

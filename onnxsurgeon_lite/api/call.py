@@ -200,6 +200,7 @@ class Call:
 
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> RuntimeOptions:
         """Return how the runtime works."""
+        # whole paths: the runtime's process may work in another folder
         libraries = (self._file(library, "library", ".so") for library in self.ops_library)
         # several runtimes at a time have one thread each by default, so that they do not compete
         shared = self.jobs > 0 or self.cluster is not None
@@ -291,6 +292,7 @@ class Call:
         # a generator can be read once: its samples go to files if they are needed again
         if not (found.samples.flows and again):
             return found
+        # the copies go with the call
         folder = Path(self.stack.enter_context(TemporaryFolder()))
         return replace(found, samples=spooled(found.samples, folder / "samples"))
 
@@ -432,6 +434,7 @@ class Call:
 
     def done(self, result: S) -> S:
         """Return a result that carries the notes; write its page where one is wanted."""
+        # notes travel with the result: who prints it shows them
         result = result.with_told(self.notes)
         page.write_page(self.html, self.node_data, result, self.models, self.sight, self.begun)
         return result

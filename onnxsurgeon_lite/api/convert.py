@@ -91,6 +91,7 @@ def convert(
             return call.done(_converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
 
+        # simulations run without optimization: it could take roundings out again
         simulating = call.runtime_of(replace(call.options("none"), lean=True), child)
         samples = _samples(index, feeds, call)
         guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
@@ -175,6 +176,7 @@ def _guarded(guard: "Guard") -> "Conversion":
     """Convert with the nodes kept that the goal needs; prove it by a simulation, and by a run."""
     from onnxsurgeon_lite.debug.conversion.convert import converted
 
+    # the fewest nodes that the goal needs, then the model with these, then a run of it
     chosen, excess, measured = guard.kept()
     result = converted(guard.model, guard.to, guard.keep + tuple(sorted(chosen)), guard.io)
     met, text = guard.goal.judged(excess, measured)

@@ -155,6 +155,7 @@ def bisect(
         headline,
     )
     writing = Writing(output, strip_weights, repair, html, node_data, force)
+    # options of `Call`, which each search of this call is given
     how_all = {"opt": opt, **how}
     if versions is None:
         return _bisect(model, side, feeding, searching, writing, how_all)
@@ -164,6 +165,7 @@ def bisect(
     before, after, said = neighbors(model, feeding, versions, how_all)
     side = replace(side, a=before, b=after, versions=None)
     result = _bisect(model, side, feeding, searching, writing, how_all)
+    # first of all which versions were compared
     result.notes.insert(0, said)
     return result
 
@@ -199,6 +201,7 @@ def _bisect(
         reference = recorded or against.reference
         runtime = call.runtime_of(replace(searched, opt="none", lean=True), child)
         optimized = None
+        # the optimized look is left out where one culprit is enough, or nothing is compared
         also = not searching.quick and not against.find and searched.opt != "none"
         # a faithful runtime fuses nothing: there is no optimized graph to look at
         if also and not runtime.abilities.faithful:
@@ -245,6 +248,7 @@ def _bisect(
             stored, given = case.explained
 
         # what else is asked for
+        # 3. shares, a reproducer, a repaired model: where one fails, or is interrupted, the result stays
         if stored is not None and searching.blame and result.verdict == "mismatch":
             wanted = result, index, stored, given, runtime, call.progress
             made.attempt("shares of the error", bisecting.share, *wanted)
@@ -272,8 +276,10 @@ def _again(
 ) -> "BisectResult":
     """Search an edited model as the first one was."""
     look, seconds = searching.look, searching.seconds
+    # without a journal, and nothing is written
     plainly = Searching(look, cause=cause, workaround=workaround, seconds=seconds)
     result = _bisect(edited, against, feeding, plainly, Writing(), how)
+    # Ctrl-C within: it ends the outer call, too
     if result.lost:
         raise KeyboardInterrupt
     return result

@@ -67,6 +67,7 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
                 out(f"\n# {heading}")
             out(f"$ {command('onnxdbg', *words)}")
             sys.stdout.flush()
+            # the commands as a user would type them
             subprocess.run(
                 [sys.executable, "-m", "onnxsurgeon_lite"] + words, cwd=place, check=False
             )

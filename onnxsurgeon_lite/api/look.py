@@ -138,6 +138,7 @@ def _placement(model: "Model", call: Call) -> "Placement":
     index.require_sound()
     options = call.options()
     require_ort("inspect --placement", options, any_python=True)
+    # from 1.24 on onnxruntime says where it places nodes; before, one profiled run shows it
     runtime = call.runtime_of(replace(options, settings=options.settings + (RECORD,)))
     if (found := placement(index, runtime)) is not None:
         return found
@@ -173,6 +174,7 @@ def _optimized(index: "GraphIndex", call: Call) -> "Model":
 
     runtime = call.runtime_of(call.options(lean=False))
     index.require_sound()
+    # its weights are files in a folder that goes with the block
     made = call.stack.enter_context(optimized_model(index, runtime))
     _note_origins(index, made)
     changed = ", ".join(runtime.optimizers())
@@ -222,6 +224,7 @@ def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distri
         tensors = [(name, partial(stored.read, name)) for name in stored]
     if wanted is not None:
         known = [name for name, _ in tensors]
+        # a name may look like a glob
         tensors = [t for t in tensors if t[0] == wanted or fnmatchcase(t[0], wanted)]
         if not tensors:
             raise UnknownNameError(wanted, repr(place), known, "tensor")

@@ -74,6 +74,7 @@ def begun(models: "list[GraphIndex]") -> "Sight":
     from onnxsurgeon_lite.report.page import Sight
 
     sight = Sight(models)
+    # in processes of their own: the drawings are ready when the result is
     sight.begin(len(models))
     return sight
 
@@ -193,6 +194,7 @@ def _compare(
     index = observer.index
     judge = AgainstReferences.of(index, tolerance)
     judge.references = references
+    # a rule may need another value than the compared one
     judge.read = lambda name: observer.fetch([name])[name]
     compared = filter(judge.can_judge, index.producer)
     for name, value in observer.sweep(compared, prepare=judge.prepare):

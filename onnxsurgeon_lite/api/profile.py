@@ -92,6 +92,7 @@ def profile(
         if earlier is not None:
             call.models.append(index)
             return call.done(ProfileComparison.of(earlier, found))
+        # two settings of one model: it is drawn twice
         if against is None:
             call.models.append(index)
         else:

@@ -80,6 +80,7 @@ def run(
 
         index = call.index(model)
         wanted, kernels = _wanted(index, [fetch] if isinstance(fetch, str) else fetch)
+        # names, globs and selectors, inside bodies too
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
         given = call.feeds(index, feeds)
@@ -219,6 +220,7 @@ def record(
     with Call(**how) as call:
         # a PyTorch module
         if is_torch:
+            # options that would be ignored are refused
             useless = {"--value": value, "--float64": float64, "--fill": call.fill}
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
@@ -257,6 +259,7 @@ def record(
         call.notes += selected.notes
         runtime = call.started(child, "none")
         require_replaceable(target, force)
+        # samples: a list, or a path that holds several
         several = None if feeds is None else call.sample_feeds(index, feeds, again=False)
         steps = call.carry(index)
         if several is not None and (steps or isinstance(feeds, list | tuple) or several.many):
@@ -294,6 +297,7 @@ def _recorded(
         wide=float64,
         budget=byte_size(memory),
     )
+    # the first sample says whether all its values fit into the budget, and can be computed together
     if not samples.flows:
         job = fitted(job, index, job.read(index, Sample(0))[1], runtime)
     return Recording(record_samples(job, call.pool(), target, call.progress), target)
@@ -387,6 +391,7 @@ def compare_sets(
         from onnxsurgeon_lite.tensors.comparison import require_used
         from onnxsurgeon_lite.tensors.references import Samples
 
+        # tensors on both sides: one sample, or as many on each
         sides = Samples(cast("Tensors", actual)), Samples(cast("Tensors", reference))
         allowed, metric = call.allowed(), call.measure()
         if metric is not None or any(side.count != 1 for side in sides):
@@ -464,6 +469,7 @@ def _compared(
     index = call.index(model)
     runtime = call.started(child, "none" if every else None)
     other = None
+    # two models: both run on the same feeds
     if is_model(reference):
         other = call.index(reference).model
         feeds = call.feeds(index, None) if feeds is None else feeds
@@ -591,6 +597,7 @@ def test(
         try:
             with Call(opt=check.opt, **how) as call:
                 call.progress(check.name)
+                # each check is a call of its own: what one leaves behind does not touch the next
                 files = check.model, str(check.reference), check.feeds and str(check.feeds)
                 found = _compared(call, *files, check.map, check.tolerance)
                 outcome.comparison = found.worst_set()

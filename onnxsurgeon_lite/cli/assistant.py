@@ -88,6 +88,7 @@ class Tools:
     def parameters(self, tool: str) -> dict[str, Any]:
         """Return the parameters that an assistant may give."""
         words, _, parameters = self.commands[tool]
+        # without a folder nothing is written
         withheld = _WITHHELD if self.folder else _WITHHELD | _outputs(words)
         return {
             each.name: each

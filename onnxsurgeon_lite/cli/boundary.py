@@ -32,6 +32,7 @@ class Boundary(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a name may not fit the encoding
+        # typer has split the first word off
         given = ctx._protected_args + ctx.args
         try:
             with _outlasting():

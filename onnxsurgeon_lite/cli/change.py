@@ -93,6 +93,7 @@ def convert(
         report: List the nodes by the error that each introduces alone.
         best_effort: Write the result even when it misses the goal.
     """
+    # the result is shown above; only the file is withheld
     if result.met is False and not best_effort:
         plain.show_notes(["the goal is not reached: nothing was written; --best-effort writes it"])
         options.require(False)

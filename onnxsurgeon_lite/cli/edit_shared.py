@@ -216,6 +216,7 @@ def _edit(
     if not result.match:
         plain.show_notes(["the outputs differ: nothing was written"])
     options.require(result.match)
+    # at the prompt: the session goes on with the result
     if keep:
         if not shared.dry_run:
             keep(make(), result)

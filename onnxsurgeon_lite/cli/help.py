@@ -64,6 +64,7 @@ class HelpedCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help; brackets in its texts are no markup."""
         about, _, lines = (self.help or "").partition("\n\n$ ")
+        # the docstring's lines that begin with `$ ` are the examples
         if lines:
             self.epilog = _plain("\n\n".join(["Examples:"] + f"$ {lines}".splitlines()))
         self.help = _plain(about)

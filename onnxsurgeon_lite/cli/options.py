@@ -367,6 +367,7 @@ def read(
         stack: ends with the command.
         verb: what messages call an argument.
     """
+    # what was not typed is left to the library's defaults
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
         # Annotated[kind, typer's info, Typed], as `_told` made it

@@ -83,6 +83,7 @@ def factory_of(references: str | None) -> str | None:
 
 def _is_ours(path: Path) -> bool:
     marks = _read().get(str(path.absolute()), {})
+    # every file that was written is there, unchanged, and no other
     return bool(marks) and not path.is_symlink() and marks == _marks([path, *map(Path, marks)])
 
 

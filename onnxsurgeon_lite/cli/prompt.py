@@ -69,6 +69,7 @@ class PromptVerbs(Verbs):
 
     def _group(self) -> "typer.core.TyperGroup":
         """The commands with the defaults that the session has now."""
+        # building all commands takes a while: again only when the defaults have changed
         key = repr(self._session.given)
         if self._built[0] != key:
             self._built = key, typer.main.get_command(self._app())
@@ -93,6 +94,7 @@ class PromptVerbs(Verbs):
         parameters = inspect.signature(options.whole(function)).parameters
         shared = _COMPARED if "reference" in parameters else _SHARED
         usual = {n: v for n, v in self._session.given.items() if n in shared}
+        # the parameter that the session's model takes the place of
         its = next((name for name in _ITS if name in parameters), None)
 
         def run(**given: object) -> None:

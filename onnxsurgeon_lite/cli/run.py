@@ -68,6 +68,7 @@ def record(
         python: PyTorch: the interpreter whose torch records, such as VENV/bin/python; this one by default.
         memory: Bytes of values that are computed at once.
     """
+    # `bisect` may record operators of the same module later
     if is_function(str(model)):
         note_factory(str(model), output)
 
@@ -129,6 +130,7 @@ def test(
         junit: Write the results as JUnit XML, too.
         github: Print annotations for GitHub's workflows, too.
     """
+    # annotations among JSON would break it
     if github and not json:
         from onnxsurgeon_lite.report.suite import show_annotations
 

@@ -403,6 +403,7 @@ def settle(
         )
     if references.exchanged:
         result.notes.append(references.exchanged)
+    # targets may be inner values, where no output has a reference
     compared = any(name in outputs for name in targets)
     if result.verdict == "agrees" and (left or references.exchanged or not compared):
         result.verdict = "inconclusive"

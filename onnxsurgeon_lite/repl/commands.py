@@ -48,6 +48,7 @@ def do(session: PromptSession, word: str, rest: str) -> None:
         SyntaxError: a condition or value is not Python.
     """
     command = _known(session, word)
+    # the usage says whether a rest is wanted: "" none, "[...]" perhaps, else needed
     if rest and not command.usage:
         raise UsageError(f"{word} takes nothing after it, and was given {rest!r}", f"write {word}")
     if not rest and command.usage and not command.usage.startswith("["):
@@ -257,6 +258,7 @@ def _history(session: PromptSession, _: str) -> None:
 def _save(session: PromptSession, rest: str) -> None:
     target = Path(rest)
     source = session.source.path
+    # weights are read from this file while it would be written
     if source is not None and target.exists() and target.samefile(source):
         raise OutputExistsError(f"the session reads {rest!r}", "save the model under another name")
     _require_own(session, target)
@@ -296,6 +298,7 @@ def _help(session: PromptSession, rest: str) -> None:
     elif (command := command_named(rest)) is not None:
         plain.out(_line(ALIASES.get(rest, rest), command))
     else:
+        # which says that there is no such command; else the command's own help
         _known(session, rest.partition(" ")[0])
         _verb(session, f"{rest} --help")
 
@@ -337,6 +340,7 @@ def _assigned(session: PromptSession, rest: str, usage: str) -> "tuple[str, obje
     # refuse `set 27 = 27 * 2`: 27 is a number in Python, where the value 27 is meant
     nodes = list(ast.walk(ast.parse(value, mode="eval").body))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    # without names of Python: every number or term that is written in it
     words = names - session.namespace.keys() if names else set(map(ast.unparse, nodes))
     if value != name in words:
         raise UsageError(

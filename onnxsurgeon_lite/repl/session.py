@@ -96,6 +96,7 @@ class PromptSession:
         self.written: set[Path] = set()
         self.listed: tuple[object, int] = None, 0
         self.found: BisectResult | None = None
+        # how inputs were made, as it was said last
         self._told: list[str] = []
         self._look()
 

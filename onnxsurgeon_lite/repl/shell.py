@@ -61,6 +61,7 @@ def install(shell: InteractiveShell, session: PromptSession) -> Preparation:
     if isinstance(before, PromptSession):
         before.dbg.runtime.__exit__()
         return preparation
+    # before IPython's own transformers: a line of ours is no Python yet
     shell.input_transformers_cleanup.insert(
         0, lambda cell: transformed(cell, words(_current(shell)), _current(shell).names.every)
     )

@@ -43,6 +43,7 @@ def _evidence(pair: Pair) -> str:
     parts = list(pair.evidence)
     if pair.axes is not None:
         parts.append(f"transposed {list(pair.axes)}")
+    # None: the values were not compared
     if pair.agrees is False:
         parts.append("values differ")
     return ", ".join(parts)

@@ -22,6 +22,7 @@ _EXPLAINED = 8  # tensors; the table has them all
 def show_run(result: "RunResult") -> None:
     """Show what a run returned, a line a tensor."""
     columns = ["name", "dtype", "shape", "min", "max", "mean", "NaN", "Inf"]
+    # numbers that are 0 are left out: NaN and Inf show where there are some
     rows = []
     for s in result.statistics():
         numbers = map(number_text, (s.min, s.max, s.mean))
@@ -91,6 +92,7 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
             say_all([f"  scope: {place}"])
     if len(wrong) > _EXPLAINED:
         say(f"... and {len(wrong) - _EXPLAINED} more, as the table says")
+    # notes of what matches: mismatches are explained with theirs
     said = {name: c.notes for name, c in result.compared.items() if c.match and c.notes}
     show_notes([f"{name!r}: {note}" for name in [*said][:_EXPLAINED] for note in said[name]])
     say_all(unproved(result))

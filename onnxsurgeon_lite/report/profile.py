@@ -23,6 +23,7 @@ Provided = tuple[str, Counter[str]]
 def show_profile(profile: Profile, by: str = "node") -> None:
     """Show the whole, then what costs most."""
     whole = profile.total
+    # a multiply-accumulate is two operations
     rate = f"{2e-9 * whole.macs / profile.seconds:.3g} GFLOP/s" if profile.seconds else ""
     run = f"{milliseconds(profile.seconds)} ms a run (median of {profile.runs})"
     say(f"{run}, {_count(whole.macs)} MACs, {rate}")

@@ -58,6 +58,7 @@ def show_blame(blame: "Blame") -> None:
 def blame_lines(blame: "Blame", most: int) -> Iterator[str]:
     """Yield lines: the largest shares, their sum, and what they leave out."""
     yield from (blame.sentence(node) for node in blame.nodes[:most] if abs(node.share) >= _WORTH)
+    # shares that do not sum up to about 1 are not to be trusted
     total = f"all shares, to first order, are {blame.explained:.0%} of it"
     yield f"{total} (SQNR {blame.output_db:.3g} dB)"
     yield from (f"left out: {line}" for line in blame.left_out)
@@ -78,6 +79,7 @@ def show_bits(found: "BitsPerLayer") -> None:
     """Show the bits of each weight, then what they save and reach."""
     show_rows(chosen_bits(found), None)
     reached = f"{found.reached_db:.3g} dB, predicted {found.predicted_db:.3g}"
+    # the search for bits gives up after some runs
     missed = "" if found.reached_db >= found.wanted_db else f": not the {found.wanted_db:g} wanted"
     sizes = f"{size_text(found.bytes)} of {size_text(found.before)}"
     out(f"{sizes}; run, {found.output!r} has {reached}{missed}")

@@ -60,6 +60,7 @@ SHOWN_BY = {
 
 def show(result: Shown, json: bool = False, **how: bool | str) -> None:
     """Print a result as its command does, without what was told before; `how` goes to what prints it."""
+    # what a command showed while it worked is not shown again
     before = str(how.get("told", ""))
     plain.show_notes(note for note in result.told if note not in before)
     if json:
@@ -71,6 +72,7 @@ def show(result: Shown, json: bool = False, **how: bool | str) -> None:
 def text(result: Shown) -> str:
     """Return what `show` prints to stdout."""
     captured = StringIO()
+    # print into a text, and let notes go
     with plain.captured(captured):
         function_for(result, SHOWN_BY, _HERE)(result)
     return captured.getvalue().rstrip("\n")

@@ -32,6 +32,7 @@ def show_annotations(result: SuiteResult) -> None:
     """Print a workflow command of GitHub for each check that fails."""
     for outcome in result.outcomes:
         if not outcome.match:
+            # properties of a workflow command escape `:` and `,` as well
             texts = shown(str(outcome.model)), shown(outcome.name)
             file, title = (_escaped(text, ":,") for text in texts)
             out(f"::error file={file},title={title}::{_escaped(chr(10).join(_reasons(outcome)))}")
@@ -56,6 +57,7 @@ def junit_text(result: SuiteResult) -> str:
             time=f"{outcome.seconds:.3f}",
         )
         if not outcome.match:
+            # the first reason is the message, all of them are the text
             first, *_ = reasons = [line.translate(_PRINTED) for line in _reasons(outcome)]
             kind = "error" if outcome.error else "failure"
             ElementTree.SubElement(case, kind, message=first).text = "\n".join(reasons)

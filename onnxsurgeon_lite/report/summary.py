@@ -42,6 +42,7 @@ def show_summary(summary: ModelSummary) -> None:
     out("")
     show_rows(ends(summary), None)
     top = list(summary.ops.items())[:_OPS_SHOWN]
+    # operators come most frequent first
     rest = len(summary.ops) - len(top)
     more = f", and {rest} more (--ops)" if rest > 0 else ""
     out("")
@@ -139,6 +140,7 @@ def _users(value: ValueSummary) -> str:
 
 
 def _show_facts(facts: Mapping[str, str]) -> None:
+    # facts without a text are left out
     given: Iterable[tuple[str, str]] = [(key, text) for key, text in facts.items() if text]
     width = max(len(key) for key, _ in given)
     for key, text in given:

@@ -84,10 +84,12 @@ def table(
             stand on lines above it, and the last ones, with their titles, on a line below.
     """
     cells = [[shown(str(cell)) for cell in row] for row in rows]
+    # short rows are filled up, so that every column has all its cells
     cells = [row + [""] * (len(columns) - len(row)) for row in cells]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     layout = _Layout(columns, widths, width() if limit is None else limit)
     titles, *lines = (layout.row(row) for row in chain([columns], cells))
+    # the titles of what goes below stand in the rows themselves
     titles = titles[: len(layout.above) + 1]
     rule = "─" * max(cell_len(row[len(layout.above)]) for row in chain([titles], lines))
     return titles + [rule] + list(itertools.chain.from_iterable(lines))
@@ -105,6 +107,8 @@ class _Layout:
         self.beside = list(range(len(self.titles)))
         self.above: list[int] = []
         self.below: list[int] = []
+        # Until a line fits: take a column that is wide by itself (more than a quarter of the line) out, above its row;
+        # if none is, or the widest is the last, put the last column below.
         while self.limit and self._total() > self.limit and len(self.beside) > 1:
             widest = max(self.beside, key=self.widths.__getitem__)
             if self.widths[widest] > self.limit // 4 and widest != len(self.titles) - 1:
@@ -121,11 +125,13 @@ class _Layout:
         indent = _INDENT if self.above else ""
         lines = [cells[i] for i in self.above]
         lines.append(indent + _GAP.join(self._padded(i, cells[i]) for i in self.beside))
+        # `shape [2, 3], dtype float32`
         rest = ", ".join(f"{self.titles[i]} {cells[i]}" for i in self.below if cells[i])
         if rest:
             lines.append(f"{_INDENT}  {rest}")
         return [line.rstrip() for line in lines]
 
     def _padded(self, place: int, cell: str) -> str:
+        # characters of some scripts take two cells of a terminal
         space = " " * (self.widths[place] - cell_len(cell))
         return space + cell if self.titles[place].endswith("#") else cell + space

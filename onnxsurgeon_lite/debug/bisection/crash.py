@@ -51,12 +51,14 @@ def crash_of(
     before.feed(feeds)
     for name, value in given.items():
         before.put(name, value, type_of(value))
+    # a trip count may be an initializer, which is no input of the culprit
     weights = [name for name in node.input[:1] if name in index.initializers]
     read = before.fetch(culprit.inputs + weights)
     before.forget(list(before.kept))
     names = {*read, *culprit.outputs}
     known = {name: references.read(name) for name in names if name in references}
     tensors = {name: (known.get(name), read.get(name)) for name in names}
+    # a Loop that never ends: its trip count says why
     endless = isinstance(error, RuntimeTimeout) and node.op_type == "Loop"
     limit = _limit(node, tensors) if endless else ""
     culprit.findings = [Finding("crash", f"{error.message}{limit}")]

@@ -69,6 +69,7 @@ def find(
         result.verdict, result.culprits = "mismatch", [culprit]
         return result
     for culprit in result.culprits[:ENTERED]:
+        # tensors are (None, value): there are no references
         given = {name: result.tensors[name][1] for name in culprit.inputs}
         found, why = BodySearch(observer, culprit, given).find(
             judge, lambda body, feeds: find(body, kind, feeds, runtime, search, progress)

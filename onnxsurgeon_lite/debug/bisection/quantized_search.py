@@ -70,6 +70,7 @@ class QuantizedSearch:
         """Name the nodes that err more than their quantization rounds."""
         values = self.values
         space = Space(values.index)
+        # output -> how far rounding alone may move it; filled below
         errors: dict[str, float] = {}
         grids = values.quantizers.grids
         judge = AgainstReferences(
@@ -83,6 +84,7 @@ class QuantizedSearch:
         result.notes += examination.notes
         errors |= self._floor_of(targets)  # the judge sees them from here on
         judge.outputs = dict.fromkeys(targets)
+        # the whole model, as it is written
         outputs = run(self.written, values.feeds, self.runtime, targets)
         wrong = [name for name in targets if not judge.good(name, outputs[name])]
         for name in wrong:

@@ -62,6 +62,7 @@ class Unobserved:
         if self.runtime is None or self.optimized is None or self._repeated:
             return
         self._repeated = True
+        # the session of the first run is still open, and holds its feeds
         again = self.runtime.run(list(self.feeds), self.targets).values
         differing = [name for name in self.targets if not same(self.optimized[name], again[name])]
         if differing:
@@ -83,6 +84,7 @@ class Unobserved:
         for name in slight:
             noise = apart(self.optimized[name], other[name])
             error = apart(self.optimized[name], self.judge.references.read(name))
+            # NaN, too: an error that is no number is no noise
             if not error <= _NOISE * noise:
                 return
         because = f"another number of threads changes {', '.join(map(repr, slight[:3]))} by a similar amount"

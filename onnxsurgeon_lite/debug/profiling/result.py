@@ -166,6 +166,7 @@ class ProfileComparison(Shown):
 def _changes(before: Mapping[str, Cost], after: Mapping[str, Cost]) -> list[TimeChange]:
     seconds = [{name: cost.seconds for name, cost in side.items()} for side in (before, after)]
     names = dict.fromkeys(chain(before, after))
+    # None for what is on one side alone
     found = [TimeChange(name, seconds[0].get(name), seconds[1].get(name)) for name in names]
     return sorted(found, key=lambda change: -abs(change.difference))
 

@@ -330,6 +330,7 @@ def _script(kind: str, ask: Ask, best: Failing) -> str:
     # the script knows onnxruntime with few settings
     if any(side.runtime != ORT or side.settings or side.ops or side.otherwise for side in sides):
         return ""
+    # output -> (rtol, atol), as np.allclose takes them
     limits = dict[str, tuple[float, float]]()
     for name, right, compared in ask.compared(best) if kind in ("mismatch", "stored") else ():
         allowed = compared.tolerance
@@ -360,4 +361,5 @@ def _fails(script: Path, kind: str) -> bool:
             code, output = ended()
         except TimeoutError:
             return kind == "hang"
+    # a negative code is a signal
     return code < 0 if kind == "crash" else b"FAILS" in output.splitlines()

@@ -127,6 +127,7 @@ def table(*lists: Rows[Any], graph: Callable[[Any], int] = lambda _: 0) -> list[
     """
     tables = []
     for rows in lists:
+        # a page of all rows of a large model would be too long; the JSON in it has them
         first = rows.items[:_ROWS]
         places = zip(map(graph, first), map(node_of, rows.nodes(_ROWS)), strict=True)
         tables.append(

@@ -51,6 +51,7 @@ def _placed(result: Shown) -> list[data.Measure]:
     """Number the providers, the one that was asked for with 0: the graph gets its colors from that."""
     if not isinstance(result, Placement):
         return []
+    # the number of a provider is its place in this list
     known = list(
         dict.fromkeys([result.provider] + [n.provider for n in result.nodes if n.provider])
     )

@@ -49,6 +49,7 @@ def _measures(result: Profile, graph: int) -> Iterator[data.Measure]:
     def along(
         title: str, unit: str, number: Callable[[ProfiledNode], float], adds: bool = True
     ) -> data.Measure:
+        # kernels that stand for no node of the model have no place along it
         points = [NodeNumber(drawn_at(n), n.name, number(n)) for n in result.nodes if n.covers]
         return of_nodes(title, unit, points, combine="sum" if adds else "max", graph=graph)
 
@@ -78,6 +79,7 @@ def comparison_page(result: ProfileComparison, sight: Sight) -> data.Page:
     """Return what the page of two profiles shows, the one before as the first."""
     # the model of the page comes first in `sight`, and is the one after
     graphs = sight.graphs(2)[::-1]
+    # one model under two settings: both graphs are the same, so each node has its partner
     same = [(node, node) for node in range(len(graphs[0].node_op))] if len(graphs) == 1 else []
     before, after = (milliseconds(side.seconds) for side in (result.before, result.after))
     return data.Page(

@@ -25,6 +25,7 @@ _ENDS = attrgetter("before"), attrgetter("after")
 
 def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     """Return what the page of a diff shows."""
+    # counted in the order in which kinds are declared
     in_order = sorted(result.differences, key=lambda d: get_args(Kind).index(d.kind))
     kinds = Counter(f"{d.status} {d.kind}" for d in in_order)
     counts = ", ".join(f"{count} {kind}{_plural(kind, count)}" for kind, count in kinds.items())
@@ -36,6 +37,7 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     # a difference -> its line; a node that was added has no `before`, one that was removed no `after`
     said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
     nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
+    # marks of both graphs; texts of metadata alone mark nothing
     before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)
     outputs: Columns[Compared] = {
         "output": "{0[0]}",
@@ -93,6 +95,7 @@ def match_page(result: "MatchResult", sight: Sight) -> data.Page:
     ]
     number = len(others)
     makers = [each.producer for each in sight.models]
+    # rows of the table lead to the node of b that makes the value
     ids = {pair.b: f"@{makers[-1][pair.b]}" for pair in pairs if pair.b in makers[-1]}
     marks = _unmatched(result.only_b, makers[-1], number)
     marks += _unmatched(result.only_a, makers[0], 0) if others else []
@@ -131,6 +134,7 @@ def comparison_page(result: SetComparison, sight: Sight) -> data.Page:
     index = sight.models[0] if sight.models else None
     producer = {} if index is None else index.producer
     wrong = {name: c for name, c in result.compared.items() if not c.match}
+    # rows lead to the node that makes the value; mismatches come first
     ids = {name: f"@{producer[name]}" for name in result.compared if name in producer}
     first = next(iter(wrong), None)
     count = len(result.compared)

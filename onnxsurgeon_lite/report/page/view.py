@@ -116,6 +116,7 @@ def served(model: Model, html: bytes, options: RuntimeOptions, session: Session)
         SurgeonError: the feeds or references do not fit the model.
     """
     feeds, references, recipe, tolerance = session
+    # the debugger computes what is looked at, and keeps it
     dbg = Debugger(model, feeds, references, runtime_of(options), recipe, tolerance)
     server = PageServer(html, partial(_look, dbg))
 
