@@ -62,9 +62,11 @@ class DropLayer:
         nodes = select_nodes(index, scope)
         # its cache: the inputs and outputs that a neighbor has, too
         read, made = index.read_by(nodes), index.made_by(nodes)
+        # `present.1.key` has the twin `present.2.key`; None for what is not of the cache
         outputs = [n for n in index.outputs if n in made and self._twin(n, index.outputs)]
         twins = {n: self._twin(n, index.inputs) for n in index.inputs if n in read}
         inputs = [name for name, twin in twins.items() if twin]
+        # outputs first, so that only later layers read the layer; inputs last, when nothing reads them
         steps: list[Pass] = [RemoveOutput((listed(outputs),))] if outputs else []
         steps += (Remove((listed([scope]),)), Clean())
         steps += (Rewire(name, twin) for name, twin in twins.items() if twin)
@@ -79,6 +81,7 @@ class DropLayer:
 
     def _stack(self, index: GraphIndex) -> tuple[str, list[int]]:
         """Return the module that has the layers, and their numbers."""
+        # (module, number of a layer) -> how many nodes it has
         sizes = defaultdict[tuple[str, int], int](int)
         for scope, nodes in index.origins.scopes.items():
             for path in Provenance(scope).around():
@@ -103,6 +106,7 @@ class DropLayer:
 
     def _twin(self, name: str, known: Container[str]) -> str | None:
         """Return the input or output of a neighbor that is like one of the layer."""
+        # the next layer has every cache that this one has; of the last layer it is the one before
         near = (str(self.layer + step).join(self._split(name)) for step in (1, -1))
         return next((n for n in near if n != name and n in known), None)
 
@@ -113,9 +117,11 @@ class DropLayer:
             number = int(match[2])
             return f"{match[1]}{number - (number > self.layer)}{match[3]}"
 
+        # "model.layers.3", or "/model/layers/3" as in names of nodes: the stack, the number, its end
         path = re.compile(
             rf"(?<!\w)({r'[./]'.join(map(re.escape, stack.split('.')))}[./])(\d+)(\b)"
         )
+        # "past_key_values.1.key" -> (past_key_values.)(any number)(.key)
         series = [
             re.compile(r"(\d+)".join(f"({re.escape(part)})" for part in parts))
             for parts in map(self._split, cached)
@@ -128,6 +134,7 @@ class DropLayer:
             match = next(filter(None, (each.fullmatch(name) for each in series)), None)
             new[name] = new[name] if match is None else lowered(match)
         new = {name: other for name, other in new.items() if name != other}
+        # all at once: names that others give up are free
         taken = value_names(index) - new.keys()
         rename_values(
             result.proto, index.graph, {n: fresh(other, taken) for n, other in new.items()}

@@ -110,6 +110,7 @@ def _end(bypass: dict[str, str], value: str) -> str:
 def _join(readers: Iterable[NodeProto], bypass: dict[str, str], together: set[str]) -> None:
     """Let nodes that read several of the values that one value replaces now read that, in place."""
     for node in readers:
+        # SkipLayerNormalization(a, b) of two values that become one: it normalizes that value alone
         replaced = together.intersection(node.input)
         if len({bypass[name] for name in replaced}) < len(replaced):
             bypass |= without_skip(node, bypass)

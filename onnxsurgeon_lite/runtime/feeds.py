@@ -272,6 +272,8 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
         >>> feeds["input.1"].shape
         (1, 3, 20, 20)
     """
+    if min([recipe.seed, *recipe.dims.values()]) < 0:
+        raise FeedsError("the seed, or a size, is negative", "give numbers from 0 on")
     names = required_inputs(index)
     _refuse_unknown("input", recipe.fills, index.inputs)
     symbols = set(symbols_of(index.inputs[name] for name in names))

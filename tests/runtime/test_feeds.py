@@ -190,6 +190,8 @@ def test_a_fill_file_gives_strings_too(model_of, tmp_path):
         (Recipe(fills={"x": "zeroes"}), "'zeroes', the fill of input 'x', is not a known fill"),
         (Recipe(fills={"x": "uniform"}), "not a known fill"),
         (Recipe(fills={"x": "zero" * 2000}), "not a known fill"),
+        (Recipe(seed=-1), "is negative"),
+        (Recipe(dims={"n": -1}), "is negative"),
         (Recipe(fills={"x": "uniform:1"}), "needs two numbers"),
         (Recipe(fills={"x": "uniform:2,1"}), "needs two numbers"),
         (Recipe(fills={"x": "uniform:nan,1"}), "needs two numbers"),
