@@ -7,8 +7,9 @@ from pathlib import Path
 
 from onnxsurgeon_lite.repl.commands import ALIASES, command_named, words
 from onnxsurgeon_lite.repl.session import PromptSession
+from onnxsurgeon_lite.repl.words import outside
 
-_WORD = re.compile(r"\s*(\w*)")
+_WORD = re.compile(r"\s*(\w+)")
 _COMMAND = re.compile(r"(?:.*;)?\s*(\w+)\s+(?P<typed>.*)")
 _CLOSED = re.compile(r"""(?:[^"'\\]|\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*""", re.DOTALL)
 _FOUND = re.compile(r"""\.find\(.*\b(?P<field>op|scope|name|cls|src)\s*=\s*\Z""")
@@ -29,10 +30,12 @@ def _complete(session: PromptSession, text: str) -> tuple[str, list[str]] | None
     names = session.names
     found = _COMMAND.fullmatch(text)
     if found and found[1] in words(session):
-        command = command_named(found[1])
         typed = found["typed"]
+        completes = getattr(command_named(found[1]), "completes", "verb")
+        # behind a semicolon another command begins: a name would be Python there
+        is_over = outside(typed[: max(map(typed.rfind, " ,")) + 1], ";", names.every)
         # each command says what its line is made of
-        match command.completes if command else "verb":
+        match "" if is_over else completes:
             case "value":
                 typed = re.split(r",\s*", typed)[-1]
                 return typed, names.values(typed)
@@ -63,8 +66,9 @@ def _complete(session: PromptSession, text: str) -> tuple[str, list[str]] | None
 def beginning(session: PromptSession, text: str) -> Sequence[str]:
     """The commands that the first word of a line can be."""
     word = _WORD.fullmatch(text)
-    full = [each for each in words(session) if each not in ALIASES]
-    return [each for each in full if word and word[1] and each.startswith(word[1])]
+    if not word:
+        return []
+    return [w for w in words(session) if w not in ALIASES and w.startswith(word[1])]
 
 
 def _verb(session: PromptSession, line: str) -> tuple[str, list[str]]:

@@ -504,6 +504,8 @@ def test_what_says_that_it_is_python_is_python(hostile, tmp_path):
         "p ",
         "break ",
         "break x, ",
+        "break ; ",
+        "print ;x,",
         "set ",
         "until ",
         'graph["',
