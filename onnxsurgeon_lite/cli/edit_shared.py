@@ -76,7 +76,7 @@ _WORD = re.compile(
 _WORDS = {"int": int, "float": float, "bool": bool}
 _OF_A_FILE = ("apply", "script")  # their own file is the first argument, the model the second
 _PROVED = ("set-shape", "rebatch", "simplify")  # the runtime is needed in any case
-_LISTED = ("apply", "opset")  # their steps may be such that are proved
+_LISTED = ("apply", "opset", "inline")  # their steps may be such that are proved
 
 
 def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.passes.extract import submodel
-from onnxsurgeon_lite.passes.merge import WHOLE
+from onnxsurgeon_lite.passes.merge import WHOLE, in_order
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -76,7 +76,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     for position in index.order:
         if position in owner:
             groups[owner[position]].append(position)
-    parts = [_part(index, nodes, owner) for nodes in _runnable(index, list(groups.values()), owner)]
+    parts = [_part(index, nodes, owner) for nodes in _runnable(index, groups, owner)]
     # a part may compute only what nobody reads
     parts = [part for part in parts if part.outputs]
     made = {name for part in parts for name in part.outputs}
@@ -183,11 +183,9 @@ def _root(owner: dict[int, int], position: int) -> int:
 
 
 def _runnable(
-    index: GraphIndex, groups: Sequence[list[int]], owner: dict[int, int]
+    index: GraphIndex, groups: Mapping[int, list[int]], owner: dict[int, int]
 ) -> list[list[int]]:
     """Order the parts so that each follows those that it reads from, otherwise as in the graph."""
-    # representative -> its nodes
-    left = {owner[nodes[0]]: nodes for nodes in groups}
     needs = {
         root: {
             owner[producer]
@@ -196,15 +194,10 @@ def _runnable(
             if (producer := index.producer.get(name)) in owner and producer is not None
         }
         - {root}
-        for root, nodes in left.items()
+        for root, nodes in groups.items()
     }
-    ordered = []
-    while left:
-        # the first part that reads from no part that is left
-        # there always is one: a part depends on more named values than any part that it reads from
-        root = next(root for root in left if not needs[root] & left.keys())
-        ordered.append(left.pop(root))
-    return ordered
+    # there always is one that reads from no part that is left: a part depends on more named values than what it reads
+    return [groups[root] for root in in_order(needs)]
 
 
 def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Part:

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
-from onnxsurgeon_lite.passes.opset import Opset
+from onnxsurgeon_lite.passes.opset import Opset, not_run
 from onnxsurgeon_lite.surgery.contrib import is_contrib
 from onnxsurgeon_lite.surgery.edits import name_apart, node_names, value_names
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.reverse import MissingRule, Reverse
@@ -205,7 +205,9 @@ def _newer(model: Model, notes: list[str]) -> Model:
     if version >= OLDEST:
         return model.copy()
     done = Opset(OLDEST).apply(model)
-    notes.extend((f"opset {version} -> {OLDEST}, which gradients need",) + done.notes)
+    notes.extend(
+        (f"opset {version} -> {OLDEST}, which gradients need",) + done.notes + not_run(done)
+    )
     return done.model
 
 

@@ -1,11 +1,11 @@
 """Inline model-local functions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model, function_key
+from onnxsurgeon_lite.model import Model, function_key, is_standard
 from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -16,6 +16,8 @@ from onnxsurgeon_lite.surgery.inlining import inline
 @dataclass(frozen=True)
 class Inline:
     """Replace calls of model-local functions by their nodes; `functions` (`domain::name`) selects some of them.
+
+    Where a function imports another opset, its nodes are converted to the model's, and both models are run.
 
     Attributes:
         functions: their names, `domain::name`; all by default.
@@ -53,4 +55,6 @@ class Inline:
         result = inline(model, [key for name in names for key in known[name]])
         settle(index, result)
         changes = [f"inlined function {name!r}" for name in names]
-        return PassResult.of(model, result, changes)
+        holders = [model.proto, *model.proto.functions]
+        imported = {o.version for h in holders for o in h.opset_import if is_standard(o)}
+        return replace(PassResult.of(model, result, changes), unproved=len(imported) > 1)

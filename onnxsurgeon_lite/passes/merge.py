@@ -17,7 +17,7 @@ from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command, counted, key_text, listed, split
 from onnxsurgeon_lite.passes.dedupe import content
 from onnxsurgeon_lite.passes.inverse import UNREADABLE
-from onnxsurgeon_lite.passes.opset import Opset
+from onnxsurgeon_lite.passes.opset import Opset, not_run
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import (
@@ -168,15 +168,20 @@ def _runnable(models: Sequence[Model]) -> list[Model]:
         for name in _names(model.proto.graph.output):
             # of several models that make a value, the first counts
             made.setdefault(name, place)
-    left, ordered = dict(enumerate(models)), []
     needs = {
         place: {made.get(name, place) for name in _names(model.proto.graph.input)} - {place}
-        for place, model in left.items()
+        for place, model in enumerate(models)
     }
+    return [models[place] for place in in_order(needs)]
+
+
+def in_order(needs: Mapping[int, set[int]]) -> list[int]:
+    """Put places after those that they need, otherwise as they are given."""
+    left, ordered = dict.fromkeys(needs), list[int]()
     while left:
-        # a circle: the first one that is left
-        place = next((place for place in left if not needs[place] & left.keys()), min(left))
-        ordered.append(left.pop(place))
+        # in a circle, the first one that is left
+        ordered.append(next((p for p in left if not needs[p] & left.keys()), next(iter(left))))
+        del left[ordered[-1]]
     return ordered
 
 
@@ -252,7 +257,8 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
             "export both with one opset version",
         ) from error
     name = older.proto.graph.name
-    notes += (f"graph {name!r}: {text}" for text in converted.changes + converted.notes)
+    told = converted.changes + converted.notes + not_run(converted)
+    notes += (f"graph {name!r}: {text}" for text in told)
     return (converted.model, second) if older is first else (first, converted.model)
 
 

@@ -37,7 +37,7 @@ def static(request: Request) -> None:
         request["result"],
         CalibrationSamples(request["samples"]),
         nodes_to_quantize=request["nodes"],
-        per_channel=True,
+        per_channel=request["channels"],
         calibrate_method=quantization.CalibrationMethod[request["calibrate"]],
         **{name: value for name, value in cache.items() if name in known},
     )

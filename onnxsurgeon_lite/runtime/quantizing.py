@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.graph.index import opset_versions
 from onnxsurgeon_lite.graph.quantizers import INTEGERS
 from onnxsurgeon_lite.model import Model, by_name, load, save
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -19,6 +20,8 @@ from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.tensors.references import save_tensors
 
 CALIBRATIONS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
+_CHANNELS = 13  # the opset since which DequantizeLinear takes a scale for each channel
+_FREE = 4  # the IR version since which an initializer, such as a scale, need not be an input
 _SECONDS = 600.0
 _TEXT = ("doc_string", "metadata_props")
 _MODEL = ("producer_name", "producer_version", "domain", "model_version") + _TEXT
@@ -66,6 +69,7 @@ class Quantizing:
             "nodes": list(nodes),
             # its block quantizer asks which nodes stay
             "others": [n.name for n in self.model.proto.graph.node if n.name not in set(nodes)],
+            "channels": opset_versions(self.model.proto.opset_import)[""] >= _CHANNELS,
             "symmetric": self.to == "int4",
             "calibrate": CALIBRATIONS.get(self.calibrate, ""),
             "samples": [str(self.folder / f"{n}.npz") for n in range(len(self.samples))],
@@ -85,6 +89,7 @@ class Quantizing:
         # the tool's file is gone with its folder
         made = load(result).materialize()
         _carry(self.model.proto, made)
+        made.ir_version = max(made.ir_version, _FREE)
         return Model(made)
 
 

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
-from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, plain_domain, walk
+from onnxsurgeon_lite.model import Model, copied, drop, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.edits import trimmed
@@ -23,6 +23,9 @@ _HIDDEN = "onnxsurgeon_lite.kept"  # the domain of nodes that the converter must
 _LISTS = 12  # the opset from which on a Constant takes numbers that are not a tensor
 _NO_VERSION = re.compile(r"No Previous Version of (\w+) exists")
 _NO_ADAPTER = re.compile(r"No Adapter (From|To) Version \$(\d+) for (\w+)")
+
+ALONG_AXIS = {"Softmax": 13, "LogSoftmax": 13}
+"""Operator -> the first opset in which it takes one axis, not all axes from `axis` on as one."""
 
 
 class NoAdapterError(EditError):
@@ -91,7 +94,9 @@ def _all_fit(nodes: Sequence[NodeProto], one: int, two: int) -> bool:
         return False
     if other.deprecated:  # as GroupNormalization 18 is: a later version defines it differently
         return False
-    return all(_fits(node, schema, other) for node in nodes)
+    before, after = sorted((one, two))
+    turned = before < ALONG_AXIS.get(nodes[0].op_type, before) <= after
+    return all(_fits(n, schema, other) and not (turned and n.attribute[0].i != -1) for n in nodes)
 
 
 def own_nodes(proto: ModelProto) -> Iterator[NodeProto]:
@@ -320,14 +325,13 @@ def _restore(node: NodeProto, original: NodeProto) -> bool:
     if node == original:
         return False
     # Bodies are compared one by one, with the same care: equal nodes in them keep their bytes.
-    bodies = {a.name: a for a in original.attribute if a.type == AttributeProto.GRAPH}
+    bodies = dict(walk.bodies(original))
     inner = 0
-    for attribute in node.attribute:
-        body = bodies.get(attribute.name)
-        if body is not None:
-            kept = copied(body.g)
-            inner += _take_over(kept, attribute.g)
-            attribute.g.CopyFrom(kept)
+    for name, body in walk.bodies(node):
+        if name in bodies:
+            kept = copied(bodies[name])
+            inner += _take_over(kept, body)
+            body.CopyFrom(kept)
     if not inner and _same(node, original):  # only the body was written anew
         node.CopyFrom(original)
         return False
@@ -348,11 +352,8 @@ def _same(node: NodeProto, original: NodeProto) -> bool:
         return False
     if trimmed(node.input) != trimmed(original.input):
         return False
-    one, two = (by_name(n.attribute) for n in (node, original))
-    return one.keys() == two.keys() and all(
-        one[name].type == two[name].type and _payload(one[name]) == _payload(two[name])
-        for name in one
-    )
+    one, two = ({a.name: (a.type, _payload(a)) for a in n.attribute} for n in (node, original))
+    return one == two
 
 
 def _payload(attribute: AttributeProto) -> object:

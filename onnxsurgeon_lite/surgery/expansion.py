@@ -14,12 +14,11 @@ from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, copied, function_key, is_standard
 from onnxsurgeon_lite.model.calls import FunctionKey
+from onnxsurgeon_lite.surgery.conversion import ALONG_AXIS
 from onnxsurgeon_lite.surgery.inlining import inline
 
 _DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that exist only until they are inlined
 _LAST = (1 << 63) - 1  # as the end of a slice: all that is left
-ALONG_AXIS = ("Softmax", "LogSoftmax")
-"""Operators that before opset 13 take all axes from `axis` on as one."""
 
 
 class Schema(Protocol):

@@ -554,6 +554,24 @@ def test_documentation_and_metadata_outlive_the_quantizer(how):
     assert {part.doc_string for part in parts} >= {f"about {name}" for name in kept}
 
 
+@pytest.mark.parametrize(("ir", "opset"), [(3, 8), (8, 12), (8, 13)])
+@pytest.mark.parametrize("how", [{}, {"calibrate": "minmax"}])
+def test_an_older_model_is_quantized_to_one_that_runs(how, ir, opset):
+    numbers = ", ".join(map(str, range(1, 19)))
+    given = ", float[2, 1, 3, 3] w" if ir == 3 else ""
+    model = model_of(f"""<ir_version: {ir}, opset_import: ["": {opset}]>
+        g (float[1, 1, 4, 4] x{given}) => (float[1, 2, 2, 2] y)
+        <float[2, 1, 3, 3] w = {{{numbers}}}> {{ y = Conv<kernel_shape = [3, 3]>(x, w) }}""")
+    x = np.random.default_rng(0).normal(size=(1, 1, 4, 4)).astype(np.float32)
+
+    result = osl.convert(model, "int8", **how).model
+
+    onnx.checker.check_model(result.materialize(), full_check=True)
+    assert any(node.op_type.endswith(("Linear", "Integer")) for node in result.proto.graph.node)
+    expected = osl.run(model, {"x": x})["y"]
+    assert np.abs(osl.run(result, {"x": x})["y"] - expected).max() < 0.3 * np.abs(expected).max()
+
+
 def test_an_operator_that_onnx_defines_by_float32_constants_stays_wide():
     text = """g (float[1,2,3,3] x) => (float[1,2,3,3] y) {
         h = Neg(x) m = MeanVarianceNormalization<axes = [0, 2, 3]>(h) y = Abs(m) }"""

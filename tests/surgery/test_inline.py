@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import AttributeProto
 
+import onnxsurgeon_lite as osl
 from kit.bodies import X, programs
 from kit.graphs import run
 from onnxsurgeon_lite import Inline, Model, Rename, load
@@ -192,3 +193,19 @@ def test_a_body_whose_name_a_renamed_value_takes_avoids_all_names_outside(model_
     then = result.proto.graph.node[1].attribute[0].g
     assert then.node[0].input[0] == "bar"
     assert then.node[0].output[0] not in ("bar", "bar_1")
+
+
+@pytest.mark.parametrize(("axis", "holds"), [(-1, True), (1, False)])
+def test_a_function_of_another_opset_is_inlined_as_the_runtime_takes_it_or_refused(
+    axis, holds, model_of
+):
+    """onnxruntime gives a function the model's opset, whatever it imports; the nodes are converted as ONNX says."""
+    model = model_of(f"""<ir_version: 8, opset_import: ["" : 17, "l" : 1]>
+        g (float[2,3,4] x) => (float[2,3,4] y) {{ y = l.f(x) }}
+        <domain: "l", opset_import: ["" : 11]> f (a) => (b) {{ b = Softmax<axis = {axis}>(a) }}""")
+
+    result = osl.inline(model)
+
+    assert result.match == holds
+    assert result.verified
+    assert osl.inline(model, unproved=True).ran == ("this was not proved: neither model was run",)

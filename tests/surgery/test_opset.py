@@ -346,3 +346,16 @@ def test_an_operator_that_a_runtime_had_before_onnx_stays(version, model_of):
 
     assert result.verified.match
     assert result.model.proto.graph.node[0] == model.proto.graph.node[0]
+
+
+def test_a_function_whose_softmax_takes_another_axis_below_opset_13_is_refused_until_it_is_inlined(
+    model_of,
+):
+    text = """<ir_version: 8, opset_import: ["" : 13, "l" : 1]> g (float[2,3,4] x) => (float[2,3,4] y) { y = l.f(x) }
+        <domain: "l", opset_import: ["" : 13]> f (a) => (b) { b = Softmax<axis = 1>(a) }"""
+    model = model_of(text)
+
+    with pytest.raises(EditError, match="defines differently: 'Softmax'"):
+        osl.opset(model, 12, unproved=True)
+
+    assert osl.opset(osl.inline(model).model, 12).verified.match

@@ -45,6 +45,17 @@ class FoldedHeads(torch.nn.Module):
         return mixed.view(batch, 2, -1, 4).transpose(1, 2).reshape(batch, -1, 8)
 
 
+class Masked(torch.nn.Module):
+    """A text model with the mask of attention that leaves out a token."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return self.module(given, attention_mask=(given != 5).long()).last_hidden_state
+
+
 def vit():
     config = transformers.ViTConfig(
         **SMALL, **SEEN, num_hidden_layers=2, image_size=32, patch_size=8
@@ -79,6 +90,16 @@ def segformer():
 def bert():
     config = transformers.BertConfig(**SMALL, **SEEN, num_hidden_layers=2, vocab_size=64)
     return Output(transformers.BertModel(config), "pooler_output"), (16,)
+
+
+def masked_bert():
+    config = transformers.BertConfig(**SMALL, **SEEN, num_hidden_layers=1, vocab_size=64)
+    return Masked(transformers.BertModel(config)), (16,)
+
+
+def masked_roberta():
+    config = transformers.RobertaConfig(**SMALL, **SEEN, num_hidden_layers=1, vocab_size=64)
+    return Masked(transformers.RobertaModel(config)), (16,)
 
 
 def gpt2():
@@ -134,7 +155,10 @@ AT_BOTH_BATCHES = [
     (vit, False), (dpt, True), (bert, False), (bert, True), (gpt2, True), (recurrent, False),
     (recurrent, True), (folded_heads, False), (folded_heads, True),
 ]  # fmt: skip
-AT_ONE = [(vit, True), (dpt, False), (swin, False), (segformer, True)]
+AT_ONE = [
+    (vit, True), (dpt, False), (swin, False), (segformer, True), (masked_bert, False),
+    (masked_bert, True), (masked_roberta, False), (masked_roberta, True),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -754,3 +754,18 @@ def test_a_gather_of_one_row_follows_a_size_that_changes():
         value.type.tensor_type.shape.dim[0].dim_param for value in made.model.proto.graph.output
     ]
     assert shapes == ["", "N"]
+
+
+@pytest.mark.parametrize("own", [1, 2])
+@pytest.mark.parametrize("operator", ["GatherElements", "ScatterElements"])
+def test_rows_that_are_picked_or_put_in_are_as_many_as_the_others(own, operator, model_of, runtime):
+    rows = ", ".join(["7, 8, 9, 6"] * own)
+    put = ", x" if operator == "ScatterElements" else ""
+    model = model_of(f"""g (float[{own},3] x) => (float[{own},{4 if put else 3}] y)
+        <float[{own},4] table = {{{rows}}}> {{
+            positive = Abs(x)  none = Sub(positive, positive)  at = Cast<to = 7>(none)
+            y = {operator}<axis = -1>(table, at{put}) }}""")
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    assert any("'table' is read" in line for line in result.changes)

@@ -1,5 +1,6 @@
 """Least squares: nodes that are linear in a constant, as matrices, and steps for what is not linear."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -208,7 +209,7 @@ def _convolution(constant: Constant, wanted: Wide) -> Linear | None:
     positions, channels = windows.shape[: 1 + axes], windows.shape[1 + axes]
     if positions != wanted.shape[:1] + wanted.shape[2:] or channels != groups * weight.shape[1]:
         return None
-    inputs, count = int(np.prod(weight.shape[1:])), int(np.prod(positions))
+    inputs, count = math.prod(weight.shape[1:]), math.prod(positions)
     every = slice(None, None, max(1, count // _ROWS))
     rows = windows.reshape(-1, groups, inputs)[every].swapaxes(0, 1)
     results = np.moveaxis(wanted, 1, -1).reshape(count, groups, -1)[every].swapaxes(0, 1)
@@ -226,7 +227,7 @@ def _windows(site: RegionNode, kernel: Ints) -> Wide | None:
     given, axes = site.operand(0), len(kernel)
     if given is None or given.ndim != axes + 2 or not axes:
         return None
-    if 8 * given.size * int(np.prod(kernel)) > _LARGEST:
+    if 8 * given.size * math.prod(kernel) > _LARGEST:
         return None
     windows = windows_of(site.node, given, kernel)
     return None if windows is None else np.moveaxis(windows, 1, axes + 1)

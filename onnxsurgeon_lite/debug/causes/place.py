@@ -490,7 +490,7 @@ class Place:
         tensor = constant(self.index, name) if name else None
         if tensor is None:
             return None
-        if int(np.prod(tensor.dims, dtype=np.int64)) * 4 > _LARGEST:
+        if math.prod(tensor.dims) * 4 > _LARGEST:
             note = f"constant {name!r} of more than 1 GB was left out"
             self.left_out += [] if note in self.left_out else [note]
             return None

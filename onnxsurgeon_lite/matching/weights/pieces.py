@@ -134,7 +134,7 @@ class PieceTable:
         which = np.searchsorted(starts, places, "right") - 1
         used, which_used = np.unique(which, return_inverse=True)
         parameters = {names[i]: self._parameters[names[i]] for i in used}
-        counts = [int(np.prod(shape)) // length for shape in parameters.values()]
+        counts = [math.prod(shape) // length for shape in parameters.values()]
         # where each used parameter starts among the pieces of used parameters alone
         fresh = np.cumsum([0] + counts[:-1])
         return Pieces(parameters, length, places - starts[which] + fresh[which_used], is_transposed)

@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.surgery.resizing.plan import Entry
 from onnxsurgeon_lite.surgery.resizing.sizes import Refolding, Size, constant, product, varies
-from onnxsurgeon_lite.surgery.resizing.visit import Visit
+from onnxsurgeon_lite.surgery.resizing.visit import Visit, level_aligned
 
 _END = np.iinfo(np.int64).max
 _RECURRENT = ("LSTM", "GRU", "RNN")
@@ -60,14 +60,14 @@ def _resolved(
         sizes[i][trial] if literal[trial] == 0 and copies and i < len(sizes) else literal[trial]
         for i, literal in enumerate(literals)
     ]
-    total = int(np.prod([size[trial] for size in sizes], dtype=np.int64))
+    total = math.prod(size[trial] for size in sizes)
     if -1 in shape:
         # all known entries; the -1 in it makes the product negative
-        rest = -int(np.prod(shape, dtype=np.int64))
+        rest = -math.prod(shape)
         if not rest or total % rest:
             return None
         shape[shape.index(-1)] = total // rest
-    return shape if int(np.prod(shape, dtype=np.int64)) == total else None
+    return shape if math.prod(shape) == total else None
 
 
 def _literals(own: Sequence[int], fixed: Sequence[Entry], zeros: Sequence[bool]) -> list[Entry]:
@@ -277,6 +277,11 @@ def _flatten(visit: Visit) -> None:
     ]
 
 
+def _along_axis(visit: Visit) -> None:
+    """Let operands have one size at all axes but that along which the node joins, picks or puts."""
+    level_aligned(visit, from_right=False, skip=visit.attribute("axis", 0))
+
+
 def _integers(visit: Visit, name: str) -> Sequence[int]:
     """Return a list in an attribute; empty if it is absent."""
     return next((a.ints for a in visit.node.attribute if a.name == name), ())
@@ -301,5 +306,6 @@ RULES = {
     "Gather": _gather,
     "GatherND": _gather,
     "Flatten": _flatten,
+    **dict.fromkeys(("Concat", "GatherElements", "ScatterElements"), _along_axis),
     **dict.fromkeys(_RECURRENT, _recurrent),
 }

@@ -5,11 +5,11 @@ constant that is right only for the model's own size, `rules` derives the new co
 constant that equals the size by chance does not change.
 """
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-import numpy as np
 from onnx import (
     FunctionProto,
     GraphProto,
@@ -138,7 +138,7 @@ class _Tracer:
 
     def _constant(self, tensor: TensorProto) -> State:
         sizes = [constant(dim, self.trials) for dim in tensor.dims]
-        elements = int(np.prod(tensor.dims, dtype=np.int64))
+        elements = math.prod(tensor.dims)
         data = None
         # what inference and rules can read as numbers
         if elements <= MOST_ELEMENTS and not is_external(tensor):

@@ -92,7 +92,8 @@ class Visit:
                 return [self._unknown() for _ in node.output]
             if failure.weight:
                 raise self.blocked(failure.weight) from failure
-            self._level()  # let operands grow that have the own size, and try once more
+            # let operands grow that have the own size, and try once more; the matrices of a MatMul stay
+            level_aligned(self, from_right=True, last=2 if node.op_type == "MatMul" else 0)
             if self.context.outdated:
                 return [self._unknown() for _ in node.output]
             patched, reads = self._named_apart()
@@ -344,24 +345,15 @@ class Visit:
         held = {tensor.name for tensor in graph.initializer}
         return [name for name in found if name not in held]
 
-    def _level(self) -> None:
-        """Expand operands that have the model's own size if other operands change."""
-        if self.node.op_type == "Concat":  # all axes but the joined one
-            _level_aligned(self, from_right=False, skip=self.attribute("axis", 0))
-        elif self.node.op_type == "MatMul":  # all but the matrices
-            _level_aligned(self, from_right=True, last=2)
-        else:
-            _level_aligned(self, from_right=True)
 
-
-def _level_aligned(visit: Visit, from_right: bool, skip: int | None = None, last: int = 0) -> None:
+def level_aligned(visit: Visit, from_right: bool, skip: int | None = None, last: int = 0) -> None:
     """Expand operands whose axes are aligned, from the right or the left.
 
     Args:
         skip: an axis at which the sizes may differ. last: the number of axes at the end that are not aligned.
     """
-    known = {slot: visit.sizes(slot) for slot in range(len(visit.node.input))}
-    shapes = {slot: sizes for slot, sizes in known.items() if sizes}
+    slots = range(len(visit.node.input))
+    shapes = {slot: sizes for slot in slots if (sizes := visit.sizes(slot))}
     longest = max(map(len, shapes.values()), default=0)
     for place in range(longest - last):
         if skip is not None and place == skip % longest:
