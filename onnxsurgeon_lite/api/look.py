@@ -106,7 +106,7 @@ def inspect(
             from onnxsurgeon_lite.debug.profiling.fusions import fusions
 
             index = GraphIndex.of(known)
-            return call.done(fusions(index, GraphIndex.of(_optimized(index, call))))
+            return call.done(fusions(index, GraphIndex.of(_optimized(index, call, weights=False))))
         if node is not None:
             index, name = enter(GraphIndex.of(known), node)
             return call.done(inspecting.summarize_node(index, select_node(index, name)))
@@ -168,14 +168,14 @@ def optimized(model: "ModelLike", opt: OptLevel = "all") -> "Iterator[Model]":
         yield _optimized(call.index(model), call)
 
 
-def _optimized(index: "GraphIndex", call: Call) -> "Model":
+def _optimized(index: "GraphIndex", call: Call, weights: bool = True) -> "Model":
     """Return what the runtime makes of a model, with notes of what its nodes stand for; its files end with the call."""
     from onnxsurgeon_lite.runtime.optimized import OPTIMIZERS, optimized_model
 
     runtime = call.runtime_of(call.options(lean=False))
     index.require_sound()
     # its weights are files in a folder that goes with the block
-    made = call.stack.enter_context(optimized_model(index, runtime))
+    made = call.stack.enter_context(optimized_model(index, runtime, weights))
     _note_origins(index, made)
     changed = ", ".join(runtime.optimizers())
     made.proto.metadata_props.add(key=OPTIMIZERS, value=changed or "none")

@@ -39,10 +39,11 @@ _BLOCKED_SUFFIX = "_nchwc"
 
 
 @contextmanager
-def optimized_model(original: GraphIndex, runtime: Runtime) -> Iterator[Model]:
+def optimized_model(
+    original: GraphIndex, runtime: Runtime, weights: bool = True
+) -> Iterator[Model]:
     """Yield the model that the runtime runs for another one; its files exist while the context is open."""
-    with TemporaryFolder() as folder:
-        path = Path(folder) / "optimized.onnx"
+    with structure_file(weights) as path:
         runtime.open(original.model, optimized=path)
         yield load(path)
 
@@ -68,11 +69,12 @@ def kernel_values(
 
 
 @contextmanager
-def structure_file() -> Iterator[Path]:
-    """Yield where the runtime can write its optimized graph without the weights, which take long and go nowhere."""
+def structure_file(weights: bool = False) -> Iterator[Path]:
+    """Yield where the runtime can write its optimized graph, by default without the weights, which take long."""
     with TemporaryFolder() as folder:
         # weights go to a device that forgets them
-        (Path(folder) / WEIGHTS_FILE).symlink_to(os.devnull)
+        if not weights:
+            (Path(folder) / WEIGHTS_FILE).symlink_to(os.devnull)
         yield Path(folder) / "optimized.onnx"
 
 
