@@ -302,8 +302,7 @@ class _Proof:
         axes = state.axes if state is not None else None
         if axes is None or len(axes) != actual.ndim:
             return None
-        # each axis as its factors: those that count samples are taken from
-        # such as batch * heads in one axis
+        # each axis as its factors, such as batch * heads: from those that count samples, the samples are taken
         shape: list[int] = []
         picked: list[tuple[int, list[int]]] = []
         for axis, size in zip(axes, actual.shape, strict=True):

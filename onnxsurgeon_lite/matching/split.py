@@ -166,8 +166,7 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
             continue
         of_node[position] = depends
         owner[position] = position
-        # union-find: both get one representative
-        # nodes that depend on the same and read each other are one part
+        # nodes that depend on the same values and read each other are one part: union-find
         for name in index.reads[position]:
             producer = index.producer.get(name)
             if producer in of_node and of_node[producer] == depends:
@@ -219,7 +218,6 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
             if name in index.outputs or not own.issuperset(index.users(name)):
                 outputs[name] = None
     # inputs of the model keep their order
-    # the model's inputs take their places among each other in the order of the model
     declared = iter([name for name in index.inputs if name in inputs])
     ordered = [next(declared) if name in index.inputs else name for name in inputs]
     return Part(tuple(ordered), tuple(outputs), tuple(f"@{position}" for position in sorted(nodes)))

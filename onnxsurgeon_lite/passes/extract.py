@@ -149,7 +149,7 @@ def _fill_graph(
     take_fields(graph, source, ("name", "doc_string", "metadata_props"))
     graph.MergeFromString(unknown_fields(source))
     produced = set(walk.outputs(nodes))
-    inner = produced - {*cut.inputs, *cut.outputs}
+    inner = produced.difference(cut.inputs, cut.outputs)
     for annotation in source.quantization_annotation:
         if annotation.tensor_name in used | produced:
             graph.quantization_annotation.append(annotation)

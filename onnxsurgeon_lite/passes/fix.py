@@ -107,7 +107,7 @@ def _repaired(graph: GraphProto) -> list[str]:
     # tidy: nothing to rename, so the expensive steps are left out
     if _is_tidy(graph):
         known = set(defined(graph)) if graph.value_info else set()
-        return [*_defaults(graph), *_declared_once(graph, known)]
+        return list(chain(_defaults(graph), _declared_once(graph, known)))
     found = list(chain(_single_constants(graph), _single_producers(graph), _unique_nodes(graph)))
     known = set(defined(graph))
     found += chain(_defaults(graph), _declared_once(graph, known), _unshadowed(graph, known))

@@ -268,4 +268,4 @@ def _put_back(
     outside: list[str] = []
     if result.changed:
         model, outside = body.put_back(result.model, unsettled)
-    return PassResult.of(source, model, changes, [*notes, *more, *outside])
+    return PassResult.of(source, model, changes, chain(notes, more, outside))

@@ -63,7 +63,6 @@ def _changed(graph: GraphProto | FunctionProto, opset: int) -> Iterator[str]:
             del node.input[2:]
         else:
             # outputs: the result, the running mean and variance, then those of the batch
-            # [mean, variance] * 2: running statistics, then those of the batch
             held = zip(node.output[1:], [node.input[3], node.input[4]] * 2, strict=False)
             pairs = [(name, value) for name, value in held if name]
             del node.output[1:]

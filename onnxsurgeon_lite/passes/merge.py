@@ -197,7 +197,7 @@ def _whole(model: Model) -> dict[str, list[str]]:
 def _restore(merged: Model, whole: Mapping[str, list[str]], outputs: Iterable[str]) -> list[str]:
     """Order inputs and outputs as in the model that was split; return the outputs that are none now."""
     graph = merged.proto.graph
-    ends = {*_names(graph.input), *_names(graph.output)}
+    ends = set(_names(chain(graph.input, graph.output)))
     # outputs that are values still
     made = ends.union(*(node.output for node in graph.node))
     gone = [name for name in outputs if name in made - ends]
@@ -381,7 +381,7 @@ def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) ->
             )
             function.name = names[key]
     # calls of renamed functions
-    for node in walk.nodes((*walk.graphs(guest), *guest.functions)) if names else ():
+    for node in walk.nodes(chain(walk.graphs(guest), guest.functions)) if names else ():
         node.op_type = names.get(call_key(node), node.op_type)
 
 
@@ -402,7 +402,7 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
 
 def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
     """Add a graph; linked outputs are inner values then, of the type that they had."""
-    outer = {*_names(graph.input), *_names(graph.value_info)}
+    outer = set(_names(chain(graph.input, graph.value_info)))
     # of a type that the first model does not declare
     inner = [value for value in graph.output if value.name in linked]
     graph.value_info.extend(v for v in inner if v.HasField("type") and v.name not in outer)

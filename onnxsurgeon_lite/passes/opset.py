@@ -75,7 +75,6 @@ class Opset:
             )
         touched = self._touches(source.proto, old)
         # runtimes take operators before they are ONNX's: no version says anything of these
-        # operators that the old version does not have, but that are in the model anyway
         kept = {n.op_type for n in own_nodes(source.proto) if first_version(n.op_type) > old}
         try:
             result, changed = self._converted(source, old, kept, expanded)

@@ -32,12 +32,12 @@ def smallest(
 
     Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin), complements alone.
     """
+    # position -> item: equal items are different ones
     kept = dict(enumerate(items))
     if not kept or not holds(list(kept.values())):
         return []
     asked = 1
 
-    # positions -> items: equal items are different ones
     # groups to leave out, the next one last: halved wherever they cannot be left out
     kinds = defaultdict[Hashable, list[int]](list)
     for place, item in kept.items():
@@ -87,15 +87,13 @@ def shortest_run(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> 
 
     It asks few questions where that is short. All items must hold.
     """
-    # halve: everything from `start` on holds
-    # invariant: what is from `start` on holds, what is from `beyond` on does not
+    # halve: what is from `start` on holds, what is from `beyond` on does not
     start, beyond = 0, len(items)
     while beyond - start > 1:
         middle = (start + beyond) // 2
         start, beyond = (middle, beyond) if holds(list(items[middle:])) else (start, middle)
 
-    # double the length until it holds, then halve
-    # invariant: `short` items do not hold
+    # double the length until it holds, then halve: `short` items never hold
     short, count = 0, 1
     while start + count < len(items) and not holds(list(items[start : start + count])):
         short, count = count, 2 * count
@@ -145,8 +143,7 @@ def by_worth(
         # the errors that keeping this group avoids
         gone.append([effects[user] for user in touched if not missing[user]])
 
-    # add the errors of the roundings that are avoided, from the last group back to the first
-    # errors that are there whichever groups are kept
+    # from the errors that nothing avoids, back from the last group to the first: add what each one avoids
     left = [hypot(*(effects[n] for n, items in enumerate(needs) if not items))]
     for freed in reversed(gone):
         left.append(hypot(left[-1], *freed))

@@ -152,7 +152,7 @@ def _bindings(
     """Return the bindings of initializers to training values, in the second model's names."""
     mine, theirs = ({b.key: b.value for b in getattr(info, part)} for info in (one, two))
     # name in the first model -> name in the second
-    names = main.wiring.counterparts([*mine, *mine.values()])
+    names = main.wiring.counterparts(chain(mine, mine.values()))
     return {names.get(key, key): names.get(value, value) for key, value in mine.items()}, theirs
 
 

@@ -68,8 +68,8 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     # equal nodes that read one of these are kept too: the diff pairs the differing nodes by their neighbors
     touched = {i for i in one.encoded.mentioning(others | leaves) if i in same}
     touched = _thin_readers(one, touched, leaves - others, others)
-    one.kept = sorted({*one.kept, *touched})
-    two.kept = sorted({*two.kept, *(same[i] for i in touched)})
+    one.kept = sorted(touched.union(one.kept))
+    two.kept = sorted({same[i] for i in touched}.union(two.kept))
     # what kept nodes read but nothing kept produces becomes an input of both trimmed graphs
     needed = one.needs | two.needs
     outer = needed - one.own - two.own

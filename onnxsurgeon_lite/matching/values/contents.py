@@ -204,8 +204,7 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
 
 def _near(ones: SignatureStack, others: SignatureStack) -> Iterator[Pairs]:
     """Yield blocks of pairs with near norms; `others` is sorted by norm."""
-    # for each value, the range of the others whose norm is near
-    # the norms are sorted, so near ones are a range: two binary searches
+    # for each value, the range of the others whose norm is near: two binary searches, as norms are sorted
     slack = _SLACK * np.maximum(ones.tolerances, others.tolerances.max()) * ones.norms + 1e-30
     starts = np.searchsorted(others.norms, ones.norms - slack, "left")
     counts = np.searchsorted(others.norms, ones.norms + slack, "right") - starts

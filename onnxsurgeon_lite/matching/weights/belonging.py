@@ -212,8 +212,8 @@ class Places:
         """Return (prefix to drop, prefix to add) that makes most names equal to the checkpoint's."""
         # names of weights and modules of the model, those of the checkpoint
         scopes = {origin.scope for origin in self._index.origins if origin.known}
-        names = {*self._index.initializers, *scopes}
-        known = {*self._parameters, *self._owned}
+        names = scopes | self._index.initializers.keys()
+        known = self._owned.keys() | self._parameters
         ways = [
             # at most one prefix is dropped and one is added
             (drop, put)

@@ -382,7 +382,6 @@ class _WeightSearch:
             n for n in self.floats if n not in self.found or not self.found[n].comparison.match
         ]
         # pieces are searched in parameters that no weight is a copy of
-        # what a weight is a copy of was not gathered elsewhere
         copied = {p for name in self.floats.keys() - set(unknown) for p in equal[name]}
         free = [p for p in self.checkpoint if p not in copied]
         table = PieceTable({p: self._shape(p) for p in free}, self._read)

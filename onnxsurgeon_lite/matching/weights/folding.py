@@ -138,7 +138,7 @@ def _fold(ratio: Floats, norm: BatchNorm, rounding: float) -> FoldedWeight:
 
 def common_epsilon(folds: Sequence[FoldedWeight]) -> float | None:
     """Return the epsilon that most folds allow, a usual one if several do; None without folds."""
-    known = [*_USUAL_EPSILONS, *(fold.epsilon for fold in folds)]
+    known = _USUAL_EPSILONS + tuple(fold.epsilon for fold in folds)
     return max(known, key=lambda e: sum(fold.allows(e) for fold in folds)) if folds else None
 
 
