@@ -87,6 +87,12 @@ def crashed(code: int) -> bool:
     return code < 0 or code >= _CRASH
 
 
+def ending(code: int) -> str:
+    """Return how a process ended: the name of a signal, or `exit code 3`; real-time signals have no names."""
+    names = {-each: each.name for each in signal.Signals}
+    return names.get(code, f"exit code {code}")
+
+
 def end_with_descendants(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
     """Kill a process that leads a session of its own, and what it started, which may outlive it."""
     with contextlib.suppress(OSError):  # it may have ended already

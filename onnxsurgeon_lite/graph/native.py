@@ -28,7 +28,7 @@ from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.graph.operators import register_for
 from onnxsurgeon_lite.guard import end_with_parent, guarded
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.system import HAS_FORK, Meeting
+from onnxsurgeon_lite.system import HAS_FORK, Meeting, ending
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
 _NEGATIVE = b"\xff" * 8 + b"\x01"
@@ -506,7 +506,7 @@ def _here(work: Work, *arguments: object) -> bytes:
 
 
 def _crash(what: str, code: int) -> RuntimeCrash:
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    how = ending(code)
     return RuntimeCrash(
         f"{what} crashed on the model: {how}", "cut the model in two with onnxdbg extract"
     )

@@ -69,7 +69,7 @@ def show_weights(result: WeightsResult) -> None:
     for weight in found:
         say(shown(f"suspicious: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
         say(shown(f"  {weight.finding}"))
-    # `by name`, `by numbers with ...`: the first words say how it was found
+    # `same`, `transposed`, `folded with NORM`: counted without the name of the norm
     counts = Counter(w.how.partition(" with")[0] for w in result.weights if w.comparison.match)
     parts = [f"{count} {kind}" for kind, count in counts.items()]
     suspicious = f", {len(found)} suspicious" if found else ""

@@ -2,14 +2,14 @@
 
 from onnxsurgeon_lite.debug.reduction.folder import Reduction
 from onnxsurgeon_lite.names import command, counted
-from onnxsurgeon_lite.report.plain import out, say
+from onnxsurgeon_lite.report.plain import out, say, say_all
 
 _PROOF = {True: "it fails", False: "it does not fail there", None: "not run"}
 
 
 def show_reduction(found: Reduction) -> None:
     """Show why the model fails, how much is left of it, and what shows the failure."""
-    say(f"{found.reason} ({found.failed} of {found.runs} times)")
+    say_all([f"{found.reason} ({found.failed} of {found.runs} times)"])
     asked = f"asked {counted(found.calls, 'time')}; question {found.found} found the fewest nodes"
     say(f"  {found.before} -> {found.after}; {asked}")
     out(found.text)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
 from onnxsurgeon_lite.guard import AT_START, guarded
 from onnxsurgeon_lite.names import command
-from onnxsurgeon_lite.system import Meeting, TemporaryFolder, end_with_descendants, read_at
+from onnxsurgeon_lite.system import Meeting, TemporaryFolder, end_with_descendants, ending, read_at
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -244,7 +244,7 @@ class Child:
             return "it closed its connection"
         if code == -9:  # SIGKILL
             return "killed, most likely because memory ran out"
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = ending(code)
         return ": ".join([how] + last)
 
 

@@ -20,7 +20,7 @@ from kit.planted import FAILURES, MODULE
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.reduction import shrinking
 from onnxsurgeon_lite.debug.reduction.asking import Questions
-from onnxsurgeon_lite.debug.reduction.conditions import Reason, alike
+from onnxsurgeon_lite.debug.reduction.conditions import FailingProgram, Reason, alike
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.feeds import Recipe
@@ -134,6 +134,22 @@ def test_several_questions_at_a_time_give_the_same_result(jobs, model_of, runtim
     assert most == jobs
     assert together.key == alone.key
     assert [step.name for step in together.steps] == [step.name for step in alone.steps]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="real-time signals")
+def test_a_program_may_end_by_a_signal_without_a_name(model_of):
+    fails = FailingProgram("sh -c 'kill -40 $$' {model}")
+
+    reason = fails(Failing(model_of(CHAIN), ONES))
+
+    assert reason.kind == "exit code -40"
+
+
+def test_what_a_condition_says_does_nothing_to_the_terminal(model_of):
+    found = osl.reduce(model_of(CHAIN), lambda *_: "red \x1b[m", feeds=ONES)
+
+    assert r"red \x1b[m" in str(found)
+    assert "\x1b" not in str(found)
 
 
 def test_a_model_that_does_not_fail_is_refused():

@@ -105,6 +105,17 @@ def test_numbers_of_a_stored_result_color_the_nodes(tmp_path):
     assert own["worse"] == "low"
 
 
+def test_a_number_that_no_float_holds_colors_nothing(tmp_path):
+    result = tmp_path / "result.json"
+    result.write_text(f'{{"nodes": [{{"id": "@1", "huge": 1{"0" * 400}, "small": 1}}]}}')
+
+    osl.view(MODEL, result, output=tmp_path / "page.html", open=False)
+
+    page = (tmp_path / "page.html").read_text()
+    held = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    assert [measure["title"] for measure in held["measures"]] == ["small"]
+
+
 def test_ctrl_c_ends_the_server(tmp_path):
     command = [*COMMAND, "view", str(MODEL), "--serve", "--no-open"]
     with subprocess.Popen(

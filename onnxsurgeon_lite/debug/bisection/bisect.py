@@ -226,8 +226,8 @@ class _Bisection:
             self.result.verdict = "mismatch"
             self.result.culprits[:0] = crashed
             # what depends on a crash was computed from references
-            behind = self.space.below([name for each in crashed for name in each.outputs])
-            lost = behind.union(*(each.outputs for each in crashed))
+            made = set(chain.from_iterable(each.outputs for each in crashed))
+            lost = self.space.below(made) | made
             self.result.outputs = {n: c for n, c in self.result.outputs.items() if n not in lost}
             self.result.masked = []
         # last: what only the culprits together show, the verdict of the whole, and the bodies of the first culprits

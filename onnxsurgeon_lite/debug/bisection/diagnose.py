@@ -291,7 +291,7 @@ class Diagnosis:
 
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, Shape]:
         found: dict[str, Shape] = {}
-        for name in (name for node in nodes for name in node.input):
+        for name in chain.from_iterable(node.input for node in nodes):
             constant = self.space.index.dense(name)
             if constant:
                 found[name] = tuple(constant.dims)

@@ -88,7 +88,7 @@ def agreeing_in_parts(job: CompareSamples, index: GraphIndex, memory: int, pool:
     sizes = [max(1, known[name].size) if name in known else 1 for name in space.values]
     parts = _alike(sizes, _FOR_EACH * pool.width())
     found = pool.run(JudgeParts(job, sample, memory), parts, most=1)
-    return {name for names in found for name in names}
+    return set[str]().union(*found)
 
 
 def _alike(sizes: Sequence[int], count: int) -> list[range]:

@@ -173,9 +173,7 @@ class QuantizedSearch:
         inside = values.region(fault.value)
         if name != fault.value:
             inside = inside | index.ancestors([name], stop=[fault.value])
-        region = {
-            space.number[n] for p in inside for n in index.nodes[p].output if n in space.number
-        }
+        region = {space.number[n] for n in index.made_by(inside) if n in space.number}
         observer = Observer(index, self.runtime)
         found = culprit_at(space, space.number[name], region)
         # what enters is the float model's, not this model's

@@ -26,6 +26,8 @@ from onnxsurgeon_lite.debug.causes.trying import Bench
 Family = Callable[[Place], Iterable[Hypothesis]]
 Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
+# What the other model says comes first, then settings, nodes too many, other operators; what solves for many numbers,
+# or runs a region often, comes late.
 FAMILIES: Sequence[Family] = (
     other_model.settings_of_other_model,
     other_model.wiring_of_other_model,

@@ -47,6 +47,7 @@ class Hypothesis:
     @property
     def wrong(self) -> str:
         """What is wrong, without what would be right."""
+        # "epsilon is 1e-05; with 1e-06" -> what is wrong; what would be right
         return self.sentence.rpartition("; ")[0] or self.sentence
 
     @property
@@ -62,12 +63,14 @@ class Hypothesis:
     @property
     def length(self) -> tuple[int, int, int]:
         """What it takes to describe the mistake: numbers that were solved for, nodes that are put in, edits."""
+        # of several that fit, the shortest description is preferred
         inserted = sum(isinstance(step, Insert | Replace) for step in self.edits)
         return self.unknowns, inserted, len(self.edits)
 
     @property
     def proves(self) -> bool:
         """True when it could have failed: clearly more equations than unknowns, bounds, or nothing solved for."""
+        # as many unknowns as equations fit anything: at least four equations more, or an eighth
         enough = self.unknowns + max(4, self.unknowns // 8)
         return not self.unknowns or self.bounded or self.equations >= enough
 
@@ -75,6 +78,7 @@ class Hypothesis:
 Hypotheses = Iterator[Hypothesis]
 
 
+# What is data about mistakes: values that are usually confused, and the names of these mistakes.
 MISTAKES: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8")
 )

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import signal
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
@@ -31,7 +30,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
-from onnxsurgeon_lite.system import TemporaryFolder
+from onnxsurgeon_lite.system import TemporaryFolder, ending
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, gap
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
@@ -313,7 +312,7 @@ class FailingProgram:
         # code.
         if found is None or not (self.says or code) or self.code not in (None, code):
             return None
-        kind = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        kind = ending(code)
         said = "".join(output.strip().splitlines()[-1:])
         # what must stay the same: what the pattern matched, else the last line
         same = found[0] if self.says else said

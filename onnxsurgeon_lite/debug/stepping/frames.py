@@ -239,15 +239,11 @@ class Frame:
     def set(self, name: str, value: RunValue, kind: TypeProto) -> None:
         """Have a value as given, and forget what was computed from it."""
         # names of all that depends on the value
-        below = {
-            output
-            for user in self.index.users(name)
-            for position in self.index.descendants(user)
-            for output in self.index.nodes[position].output
-        }
+        users = map(self.index.descendants, self.index.users(name))
+        below = self.index.made_by(set[int]().union(*users))
         self.observer.forget(below - self.fixed)
         # nodes below that ran a body must run it again
-        self.done -= {self.index.producer[name] for name in below - {""}}
+        self.done -= {self.index.producer[name] for name in below}
         self.put(name, value, kind)
         self.touched = True
 

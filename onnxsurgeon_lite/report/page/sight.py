@@ -1,4 +1,4 @@
-"""What was seen of the models while a result was found, as far as a page shows it."""
+"""What a page shows of the models beside the result: their drawings, numbers along them, pictures of tensors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import UsageError
@@ -105,4 +106,5 @@ def _numbers(entry: Entry, before: str = "") -> Iterator[tuple[str, float]]:
         if isinstance(value, dict):
             yield from _numbers(value, f"{before}{key}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{before}{key}", float(value)
+            with suppress(OverflowError):  # JSON's integers have no end
+                yield f"{before}{key}", float(value)

@@ -1,4 +1,4 @@
-"""What a quantized model's verdicts say as causes: the numbers that fit, each proved by another search."""
+"""Turn verdicts of a quantized model into causes: the numbers that fit, each proved by another search."""
 
 from collections.abc import Callable
 
