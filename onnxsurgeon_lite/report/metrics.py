@@ -94,7 +94,7 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
         say(f"... and {len(wrong) - _EXPLAINED} more, as the table says")
     # notes of what matches: mismatches are explained with theirs
     said = {name: c.notes for name, c in result.compared.items() if c.match and c.notes}
-    show_notes([f"{name!r}: {note}" for name in [*said][:_EXPLAINED] for note in said[name]])
+    show_notes([f"{name!r}: {note}" for name in list(said)[:_EXPLAINED] for note in said[name]])
     say_all(unproved(result))
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):
         if names:

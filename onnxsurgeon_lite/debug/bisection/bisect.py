@@ -268,7 +268,7 @@ class _Bisection:
         """Return whether all that differs is how optimized quantized nodes round, each or together."""
         if self.result.look != "optimized":
             return False
-        found = [*self.result.culprits, *self.result.cleared]
+        found = self.result.culprits + self.result.cleared
         quantized = any(node.op_type in QUANTIZERS for node in self.index.nodes)
         return quantized and bool(found) and all(c.harmless or c.inherits for c in found)
 
@@ -644,7 +644,7 @@ class _Bisection:
     def _rank(self, walk: Walk) -> None:
         """Measure how much error the healing of each culprit removes from the outputs, and sort the culprits."""
         # a single origin explains everything; of several, heal one at a time and see how much of the error goes
-        origins = [*self.result.culprits, *self.result.cleared]
+        origins = self.result.culprits + self.result.cleared
         if len(origins) == 1:
             origins[0].healed = 1.0
         for culprit in origins[:_RANKED] if len(origins) > 1 else ():
@@ -680,7 +680,7 @@ class _Bisection:
             self.judge = everything
         # 2. run the original nodes of each culprit on the same inputs: if these are right, an optimizer made the error
         original = Observer(self.index, self.runtime)
-        found, self.result.culprits = [*self.result.culprits, *self.result.cleared], []
+        found, self.result.culprits = self.result.culprits + self.result.cleared, []
         self.result.cleared = []
         for culprit in found:
             culprit.lacking = []  # the optimized graph lacks most values

@@ -244,7 +244,7 @@ class BodySearch:
         states = own[first : len(own) - scanned]
         # Loop: inputs (number, condition, states), outputs (condition, states, scans). Scan: inputs (states, scanned),
         # outputs (states, scans).
-        return dict(zip(states, [*index.outputs][first // 2 :], strict=False))
+        return dict(zip(states, list(index.outputs)[first // 2 :], strict=False))
 
     def _other_iterations(
         self,

@@ -252,7 +252,7 @@ class QuantizedSearch:
         index, feeds = self.written, self.values.feeds
         with computed_references(index, feeds, self.runtime) as own:
             found = self.again(own)
-        found.notes = [*result.notes, *found.notes]
+        found.notes = result.notes + found.notes
         return found
 
 

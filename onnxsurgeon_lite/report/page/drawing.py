@@ -82,7 +82,7 @@ def _native_layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
         local = {box: place for place, box in enumerate(boxes)}
         ends = [(local[lines[line][0]], local[lines[line][1]]) for line in own[number]]
         places, routes = graph_of(len(boxes), ends, True)._layout_sugiyama(None, None, 1, 1, 100)
-        _set_apart([*places, *itertools.chain(*routes)])
+        _set_apart(itertools.chain(places, *routes))
         # bends may lie further left or right than boxes
         shift = left - min(x for x, _ in itertools.chain(places, *routes))
         for box, (x, y) in zip(boxes, places, strict=True):

@@ -49,15 +49,13 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
         sight.title("and"),
         data.Verdict("agrees" if result.same else "mismatch", headlines),
         sight.graphs(2),
-        marks=[*_marks(before, 0), *_marks(after, 1)],
+        marks=_marks(before, 0) + _marks(after, 1),
         pairs=result.pairs,
-        tables=[
-            *table(
-                Rows("Differences", result.differences, _CHANGED, lambda d: d.before or d.after),
-                graph=lambda d: int(not d.before),
-            ),
-            *table(Rows("Outputs on the same feeds", list(result.outputs.items()), outputs)),
-        ],
+        tables=table(
+            Rows("Differences", result.differences, _CHANGED, lambda d: d.before or d.after),
+            graph=lambda d: int(not d.before),
+        )
+        + table(Rows("Outputs on the same feeds", list(result.outputs.items()), outputs)),
         notes=result.notes,
     )
 

@@ -119,7 +119,7 @@ class Examination:
         proven |= {p for p in quantizers if not cut.isdisjoint(index.nodes[p].input)}
         region = self.values.region
         found = [f for f in found if not proven & region(f.value) - {f.position}]
-        for fault in [*sure, *found]:
+        for fault in sure + found:
             first = by_node.setdefault(fault.position, fault)
             first.findings += fault.findings if first is not fault else []
         for fault in found:
