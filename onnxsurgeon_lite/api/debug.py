@@ -110,7 +110,7 @@ def bisect(
         output: The folder for the reproducer; without it none is written.
         memory: Bytes of values that are computed at once, or `64MB`.
         journal: A file that keeps the answers.
-        resume: Go on from the journal of a search that was cut short.
+        resume: Go on from the journal of a search that was cut short, also one for causes.
         strip_weights: Noise for weights in the reproducer, if it still fails.
         force: Write into a folder that is not empty.
         cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, OptLevel
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import DEFAULTS, spelled
-from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
+from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.errors import OutOfTime, SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_function
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, settings_text, with_settings

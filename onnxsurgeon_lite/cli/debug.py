@@ -67,7 +67,7 @@ def bisect(
         quick: Find one culprit and say no more about it.
         memory: Bytes of values that are computed at once.
         journal: File that keeps the answers.
-        resume: Go on from the journal of a search that was cut short.
+        resume: Go on from the journal of a search that was cut short, also one for causes.
         strip_weights: Noise for weights in the reproducer, if it still fails.
         cause: Say what is wrong with the culprits, and what repairs them.
         seconds: How long the search of causes may take; 45 by default, or more where the bisection took longer.

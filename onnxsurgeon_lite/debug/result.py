@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
@@ -417,6 +418,7 @@ class Case:
         samples: references and feeds, the explained sample first.
         memory: bytes of values that one run may compute. seconds: how long the search took.
         changed: initializers that have other numbers in the model that computed the references: name -> those.
+        journal: keeps which mistakes were tried in vain.
     """
 
     index: GraphIndex
@@ -427,6 +429,7 @@ class Case:
     seconds: float
     progress: Progress
     changed: Mapping[str, Array]
+    journal: Journal
 
     @property
     def first(self) -> tuple[ReferenceSet, Feeds]:

@@ -22,7 +22,7 @@ from onnx import SequenceProto, numpy_helper
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, passes
-from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.profiling.tensorrt import read_profile
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex

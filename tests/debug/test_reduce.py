@@ -17,7 +17,7 @@ import pytest
 
 import onnxsurgeon_lite as osl
 from kit.planted import FAILURES, MODULE
-from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.reduction import shrinking
 from onnxsurgeon_lite.debug.reduction.asking import Questions
 from onnxsurgeon_lite.debug.reduction.conditions import FailingProgram, Reason, alike

@@ -124,6 +124,33 @@ def test_all_commands_give_one_answer(pair, tmp_path):
     assert set(answers.values()) == {agrees}, answers
 
 
+CHAIN = """net (float[4,16] x) => (float[4,16] y) {
+    a = MatMul (x, w)
+    b = Tanh (a)
+    y = MatMul (b, v)
+}"""
+
+
+def test_rank_and_convert_measure_what_compare_and_bisect_decide_by():
+    model = parsed(CHAIN, w=random(16, 16, seed=1), v=random(16, 16, seed=2))
+    feeds = {"x": random(4, 16, seed=5)}
+    made = osl.convert(model, "float16", tolerance=0.02, feeds=feeds)
+    (last,) = (n for n in osl.rank(made.model, against=model, feeds=feeds).nodes if n.value == "y")
+
+    def agrees(metric: str, limit: float) -> set[bool]:
+        asked = {"feeds": feeds, "metric": metric, "tolerance": limit}
+        bisected = osl.bisect(made.model, against=model, cause=False, **asked)
+        return {osl.compare_sets(made.model, model, **asked).match, bisected.verdict == "agrees"}
+
+    reached = float(re.search("error ([0-9.e-]+)", made.ran or made.measured)[1])
+    assert made.met
+    assert agrees("max_abs", 0.02) == {True}
+    assert agrees("max_abs", 1.2 * reached) == {True}
+    assert agrees("max_abs", 0.5 * reached) == {False}
+    assert agrees("sqnr", last.total_db - 0.5) == {True}
+    assert agrees("sqnr", last.total_db + 0.5) == {False}
+
+
 def test_a_tolerance_holds_for_the_tensors_of_its_name(tmp_path):
     reference = {"hidden": np.ones(3, np.float32), "y": np.ones(3, np.float32)}
     actual = {"hidden": np.float32([1, 1.005, 1]), "y": np.float32([1, 1, 1])}

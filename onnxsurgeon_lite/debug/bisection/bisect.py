@@ -12,7 +12,6 @@ from onnxsurgeon_lite.debug.bisection.crash import crash_of
 from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
-from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.precision import tell_precision
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
@@ -22,6 +21,7 @@ from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, a
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Walk
+from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like, unlike
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.search_space import Space
@@ -155,13 +155,15 @@ def bisect(
             return of_float(values)
         if search.explain is not None and not search.quick and result.culprits:
             samples, seconds = [(references, feeds), *others], time.monotonic() - started
-            case = Case(index, judge, samples, runtime, search.memory, seconds, progress, changed)
-            search.explain(result, case)
+            given = samples, runtime, search.memory, seconds, progress, changed, job.journal
+            search.explain(result, Case(index, judge, *given))
         return result
     except KeyboardInterrupt as interrupt:
         for line in job.so_far():
             interrupt.add_note(line)
         raise
+    finally:
+        job.journal.close()
 
 
 @dataclass
@@ -181,6 +183,7 @@ class _Bisection:
     progress: Progress
     changed: Arrays
     walk: Walk | None = None
+    journal: Journal = field(default_factory=Journal)
     clean: bool = False
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
 
@@ -237,7 +240,6 @@ class _Bisection:
         if self.result.verdict == "mismatch":
             self.result.notes += self.judge.references.doubts
         self.observer.forget(list(self.observer.kept))
-        self.journal.close()
         for culprit in self.result.culprits[:ENTERED]:
             self._look_inside(culprit)
         return self.result

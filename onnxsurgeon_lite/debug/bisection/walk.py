@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.judge import Judge
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeLost

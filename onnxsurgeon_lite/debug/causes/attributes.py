@@ -189,9 +189,9 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
         reach = dilation * (np.array(size) - 1) + 1
         rest = 0 if transposed or not known.get("ceil_mode", 0) else stride - 1
         least = stride * (small - 1) + reach - large
-        choices = [
-            _paddings(int(a), stride, rest, 2 * int(r)) for a, r in zip(least, reach, strict=True)
-        ]
+        # no window has padding alone; a pool counts none between the elements of a dilated one
+        widest = zip(least, size if pool else reach, strict=True)
+        choices = [_paddings(int(total), stride, rest, int(most) - 1) for total, most in widest]
         for pads in itertools.islice(_same_first(choices), _MOST_PADDINGS):
             found: New = {
                 "dilations": [dilation] * axes,
@@ -258,14 +258,14 @@ def _paddings(least: int, stride: int, rest: int, most: int) -> list[tuple[int, 
 
     Args:
         rest: the total may be less by this number where sizes are rounded up.
+        most: padding at one end.
     """
     # every total with which the axis has its size
     totals = range(least - rest, least + (1 if rest else stride))
     found = [
         (before, total - before)
         for total in totals
-        if 0 <= total <= most
-        for before in range(total + 1)
+        for before in range(max(0, total - most), min(total, most) + 1)
     ]
     return sorted(found, key=lambda pads: (min(*pads, abs(pads[0] - pads[1])), pads[0] != pads[1]))
 

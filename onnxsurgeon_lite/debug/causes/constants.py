@@ -111,13 +111,6 @@ def constants(place: Place) -> Hypotheses:
     yield from together(place, orders)
 
 
-def sizes(place: Place) -> Hypotheses:
-    """Yield hypotheses about one constant that shapes are computed from: the runtime refuses most of them."""
-    for constant in place.constants():
-        if _is_of_sizes(constant) and constant.array.size <= _SMALL:
-            yield from _of_constant(constant)
-
-
 def _is_of_sizes(constant: Constant) -> bool:
     site, place = constant.site, constant.site.place
     return (

@@ -75,11 +75,8 @@ FAMILIES: Sequence[Family] = (
     norms.missing_norms,
     masks.other_masks,
     operations.other_operations,
-    settings.precision,
     settings.feeding,
     everywhere.twice,
-    operations.rare_operations,
-    constants.sizes,
 )
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solving.solved_weights, solving.solved_numbers, newton.solved_small)
@@ -113,23 +110,13 @@ TOGETHER: Sequence[Family] = (
     other_model.settings_of_other_model,
     other_model.wiring_of_other_model,
     attributes.attributes,
-    operators.extra_operations,
-    operations.operations,
-    operators.extra_steps,
-    wiring.wiring,
-    wiring.exchanged_values,
-)
-"""Families for two regions, where one reads the other."""
-
-FORKED: Sequence[Family] = (
-    other_model.settings_of_other_model,
-    other_model.wiring_of_other_model,
-    attributes.attributes,
     wiring.exchanged_operands,
     operators.extra_operations,
+    operations.operations,
     operations.other_operations,
+    operators.extra_steps,
     wiring.wiring,
     wiring.exchanged_values,
     everywhere.twice,
 )
-"""Families for a region with several values that are wrong."""
+"""Families for a region with several values that are wrong, and for two regions, where one reads the other."""

@@ -8,13 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import cast
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
 from onnxsurgeon_lite.debug.causes.everywhere import How, edited, everywhere, merged
 from onnxsurgeon_lite.debug.causes.families import (
     FAMILIES,
-    FORKED,
     OF_A_CONSTANT,
     SOLVED,
     TOGETHER,
@@ -39,7 +36,7 @@ from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
-from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.tensors.dtypes import Arrays
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _PROVED = 6  # hypotheses that fit, and are proved on the model
@@ -88,7 +85,7 @@ def explain_causes(
         finder.try_to(finder.explain_in_repaired)
     except KeyboardInterrupt:
         for culprit in left:
-            culprit.unexplained = "not known: its search was interrupted"
+            culprit.unexplained = f"not known: its search was interrupted{case.journal.hint}"
         case.runtime.restart()
         raise
     finally:
@@ -183,9 +180,8 @@ class Finder:
         except OutOfTime:
             names = self._begun
             tried = f" at kind {len(names)} of the mistakes, {names[-1]!r}" if names else ""
-            culprit.unexplained = (
-                f"not known: the time ran out{tried}; --seconds {2 * self.lasts + 1:.0f} tries more"
-            )
+            more = self.case.journal.hint or f"; --seconds {2 * self.lasts + 1:.0f} tries more"
+            culprit.unexplained = f"not known: the time ran out{tried}{more}"
         except SurgeonError as error:
             culprit.unexplained = f"not known: its search failed: {error.message}"
         except Exception as error:  # noqa: BLE001  a bug of ours: what was found stays
@@ -205,11 +201,8 @@ class Finder:
     def explain_connected(self) -> None:
         """Give culprits that read each other one cause, if one mistake explains them all."""
         for several in self.connected():
-            causes: list[Cause] = []
             with suppress(OutOfTime, SurgeonError):
-                causes = self._cause_of_all(several, (*TOGETHER, other_operations), whole=True)
-            for culprit in several if causes else ():
-                culprit.causes = list(causes)
+                self._explain_all(several, whole=True)
 
     def explain(self, culprit: Culprit) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
@@ -225,21 +218,22 @@ class Finder:
             self._explain_between(place, without)
             return
         # what is new, the node alone, with the one before it, with what arranges its input, with all that it is seen at
-        found = self._search_nearest(culprit) or self._search_as_before(place, culprit)
+        found = self._search_nearest(culprit) or self._search_as_before(culprit)
         unexplained = ""
         if not found:
             known = place.is_constant(place.value)
             families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
             found, unexplained = self._search(place, culprit, *families)
-        if not found and any(self._search_both(*pair) for pair in pairs):
+        if not found and any(map(self._explain_all, pairs)):
             return
         alone = found
         if all(key(cause.steps) in self.vague for cause in found):
-            found = self._search_wider(place, culprit, WIDER) or found
+            found = self._search_wider(culprit, WIDER) or found
         if not found and culprit.seen:
-            found = self._search_fork(culprit, FORKED)
+            found = self._search_fork(culprit, TOGETHER)
         if found is not alone:
             self.larger.update(map(_mistake, found[:1]))
+        found = found or self._search_parts(place, culprit, place.parts)
         culprit.unexplained = "" if found else unexplained
         self.vain += [] if found else [culprit]
         self._show(found, place, culprit)
@@ -264,7 +258,7 @@ class Finder:
                 continue
             with suppress(SurgeonError):  # its search failed before, too
                 place = self.around.place(culprit)
-                if place is not None and self._known_explains(place, culprit):
+                if place and self._known_explains(place, culprit):
                     culprit.unexplained = ""
 
     def _known_explains(self, place: Place, culprit: Culprit) -> bool:
@@ -290,18 +284,16 @@ class Finder:
     def _still_right(self, culprit: Culprit, steps: Sequence[Pass]) -> bool:
         """Return whether edits make a culprit right and nothing wrong that was right before."""
         place = self.around.place(culprit)
-        if place is None or self.proof.agreement(place, steps) is None:
+        if not place or self.proof.agreement(place, steps) is None:
             return False
         return self.proof.spares(place, steps) and self.proof.cures(place, culprit, steps, "")
 
-    def _search_as_before(self, place: Place, culprit: Culprit) -> list[Cause]:
+    def _search_as_before(self, culprit: Culprit) -> list[Cause]:
         """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
         again = {family for mistake in self.larger for family in self._makers.get(mistake, {})}
-        wider, forked = ([f for f in families if f in again] for families in (WIDER, FORKED))
-        found = self._search_wider(place, culprit, wider) if wider else []
-        if not found and forked and culprit.seen:
-            found = self._search_fork(culprit, forked)
-        return found
+        families = [family for family in chain(WIDER, TOGETHER) if family in again]
+        found = self._search_wider(culprit, families) if families else []
+        return found or (self._search_fork(culprit, families) if families and culprit.seen else [])
 
     def explain_shapes(self, culprit: Culprit) -> None:
         """Say which first node of a region gives another shape than a reference, and what makes it right.
@@ -312,7 +304,7 @@ class Finder:
         has_windows = any(self.index.nodes[position].op_type in WINDOWS for position in region)
         place = self.around.place(culprit) if culprit.lacking and has_windows else None
         for step, alone in self._unlike(place) if place is not None else ():
-            with Bench(alone, self.case.memory, self.until) as bench:
+            with self._bench(alone) as bench:
                 every = itertools.chain.from_iterable(bench.fitting([attributes(alone)]))
                 fit = next((f for f in every if not bench.by_chance(f.hypothesis)), None)
             if fit is not None and place is not None:
@@ -344,17 +336,13 @@ class Finder:
 
     def _unlike(self, place: Place) -> Iterator[tuple[str, Place]]:
         """Yield (reference, a node with a window alone) where the node makes another shape than the reference has."""
-        observer, judge = Observer(self.index, self.case.runtime), self.case.judge
         for site in place.sites:
             made, name = site.made if site.op_type in WINDOWS else None, site.output
             if made is None or name == place.value or not place.inputs.keys() >= set(site.computed):
                 continue
-            reads = {read: place.inputs[read] for read in site.input if read in place.inputs}
             for step, right in place.lacking.items():
                 if right.shape[:2] == made.shape[:2] and right.shape != made.shape:
-                    sample = [replace(place.samples[0], inputs=reads, wanted={name: right})]
-                    positions = [place.positions[site.number]]
-                    yield step, Place.at(observer, positions, name, sample, judge, {})
+                    yield step, place.alone(name, right)
 
     def _search_nearest(self, culprit: Culprit) -> list[Cause]:
         """Return causes in what is new behind references that agree, which a single culprit's edit makes all right."""
@@ -364,14 +352,11 @@ class Finder:
         alone = len(self.result.culprits) == 1
         return [cause for cause in found if not alone or self.proof.all_right(cause.steps)]
 
-    def _search_wider(
-        self, place: Place, culprit: Culprit, families: Sequence[Family]
-    ) -> list[Cause]:
+    def _search_wider(self, culprit: Culprit, families: Sequence[Family]) -> list[Cause]:
         """Return causes in a region with the nodes before it that only arrange what it reads, if there are some."""
-        wider = self.around.place(culprit, self.around.before(culprit))
-        if wider is None or len(wider.positions) <= len(place.positions):
-            return []
-        return self._search(wider, culprit, families, ())[0]
+        before = self.around.before(culprit)
+        wider = self.around.place(culprit, before) if before != culprit.inputs else None
+        return self._search(wider, culprit, families, ())[0] if wider else []
 
     def _families(self) -> Sequence[Family]:
         """Return the families, and those that other packages bring."""
@@ -401,7 +386,7 @@ class Finder:
         fits: list[Outcome] = []
         others: list[Cause] = []
         proved: list[tuple[Outcome, Cause]] = []
-        with Bench(place, self.case.memory, self.until) as bench:
+        with self._bench(place) as bench:
             try:
                 for found in self._fitting(bench, families, solved):
                     for fit in ordered(found):
@@ -425,6 +410,9 @@ class Finder:
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in proved)]
         chosen[1:1] = others
         return chosen, "" if chosen else _unexplained(bench, fits)
+
+    def _bench(self, place: Place) -> Bench:
+        return Bench(place, self.case.memory, self.until, self.case.journal)
 
     def _elsewhere(self, bench: Bench, culprit: Culprit, first: Sequence[Outcome]) -> list[Cause]:
         """Return the cause that the change of a constant is at another node of a region, which explains as much."""
@@ -455,22 +443,25 @@ class Finder:
             c for c in found if len({key(e.causes[0].mistake or e.causes[0].steps) for e in c}) > 1
         ]
 
-    def _cause_of_all(
-        self, several: Sequence[Culprit], families: Sequence[Family], whole: bool = False
-    ) -> list[Cause]:
-        """Return the one mistake that explains culprits that read each other, if there is one.
+    def _explain_all(self, several: Sequence[Culprit], whole: bool = False) -> bool:
+        """Explain culprits that read each other by one mistake; return whether that is done.
 
         Args:
             whole: all that is computed behind them has references.
         """
         as_one = self._as_one(several)
         place = self.around.place(as_one)
-        if place is None or (whole and set(place.samples[0].wanted) != set(as_one.outputs)):
-            return []
-        inner = [c.value for c in several if c.value not in as_one.outputs]
+        if not place or (whole and set(place.samples[0].wanted) != set(as_one.outputs)):
+            return False
         # values that lie between the culprits must be right, too
-        found = self._search(place, as_one, families, ())[0]
-        return next(([cause] for cause in found if self.proof.keeps(place, inner, cause.steps)), [])
+        inner = {c.value for c in several}.difference(as_one.outputs)
+        for cause in self._search(place, as_one, TOGETHER, ())[0]:
+            if self.proof.keeps(place, inner, cause.steps):
+                for culprit in several:
+                    culprit.causes = [cause]
+                self.known.append(cause)
+                return True
+        return False
 
     def explain_layers(self, culprits: Sequence[Culprit]) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
@@ -537,11 +528,8 @@ class Finder:
         there = Finder(case, replace(self.result, culprits=left), self.until, self.lasts)
         entering = there.around.first.entering(culprit.outputs)
         node = replace(culprit, inputs=entering, causes=[], unexplained="")
-        before, place = self.around.place(culprit), there.around.place(node)
-        # the search would repeat itself where nothing that is read changes
-        if before is None or place is None or not _is_news(before, place):
-            return None
-        for cause in there._search(place, node, self._families(), ())[0]:
+        place = there.around.place(node)
+        for cause in there._search(place, node, self._families(), ())[0] if place else ():
             steps = tuple(merged(tuple(first) + cause.steps))
             if culprit.value in self.proof.right_after(steps, [culprit]):
                 sentence = f"{cause.sentence}, once the other causes are repaired"
@@ -601,26 +589,37 @@ class Finder:
             before.unexplained = ""
             self.known += before.causes
 
-    def _search_both(self, before: Culprit, after: Culprit) -> bool:
-        """Explain two culprits by one mistake; return whether that is done."""
-        causes = self._cause_of_all((before, after), TOGETHER)
-        if causes:
-            before.causes, after.causes = causes, list(causes)
-            self.known += causes
-        return bool(causes)
-
     def _search_fork(self, culprit: Culprit, families: Sequence[Family]) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
         known = self.around.first
         outputs = culprit.outputs + [name for name in culprit.seen if name in known.references]
         fork = replace(culprit, inputs=known.entering(outputs), outputs=outputs, seen=[])
         place = self.around.place(fork)
-        if place is None or set(place.samples[0].wanted) == {culprit.value}:
+        if not place or set(place.samples[0].wanted) == {culprit.value}:
             return []  # the same region once more
         found = self._search(place, fork, families, ())[0]
-        for value in place.samples[0].wanted if families is FORKED else ():
+        for value in place.samples[0].wanted if families is TOGETHER else ():
             found = found or self._search(replace(place, value=value), fork, (operations,), ())[0]
-        return found
+        return found or self._search_parts(place, fork, place.samples[0].wanted)
+
+    def _search_parts(self, place: Place, culprit: Culprit, parts: Arrays) -> list[Cause]:
+        """Return the cause that values have together which different mistakes make wrong, if each has one."""
+        steps, said = list[Pass](), list[str]()
+        wrong = [n for n, right in parts.items() if not place.agree(n, place.values.get(n), right)]
+        # later nodes first: ids of earlier ones stay
+        wrong.sort(key=self.index.rank.__getitem__, reverse=True)
+        for name in wrong if len(wrong) > 1 else ():
+            part = replace(culprit, value=name, outputs=[name], seen=[])
+            given = place.alone(name, parts[name]), part, self._families(), ()
+            for cause in self._search(*given)[0][:1]:
+                steps += cause.steps
+                said.append(cause.sentence.partition(" (max abs ")[0])
+        edits = tuple(merged(steps))
+        after = self.proof.agreement(place, edits) if len(said) == len(wrong) > 1 else None
+        if not after or not self.proof.cures(place, culprit, edits, ""):
+            return []
+        whole = f"{'; '.join(said)} (max abs {after.max_abs:.2g})"
+        return [self.proof.cause(culprit, place.value, "several", whole, after, edits)]
 
     def _reach(self, cause: Cause, culprit: Culprit) -> int:
         """Return how many of the next other culprits a cause explains too."""
@@ -666,12 +665,6 @@ def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
     """Return references, one of them under another name."""
     entries = {new if name == old else name: e for name, e in references.entries.items()}
     return replace(references, entries=entries, prefetch=lambda _: None)
-
-
-def _is_news(before: Place, after: Place) -> bool:
-    """Return whether a place has other values that could be read, or other numbers of those, than it had before."""
-    known, found = ({**p.nearby, **p.entering} for p in (before, after))
-    return any(n not in known or not np.array_equal(known[n], v) for n, v in found.items())
 
 
 def _mistake(cause: Cause) -> Hashable:

@@ -81,10 +81,6 @@ def other_operations(place: Place) -> Hypotheses:
     yield from _missing_on_the_way(place)
     yield from _missing_operands_on_the_way(place, "usual")
     yield from _moved(place)
-
-
-def rare_operations(place: Place) -> Hypotheses:
-    """Yield differences and quotients that are missing before a node."""
     yield from _missing_operands_on_the_way(place, "rare")
 
 

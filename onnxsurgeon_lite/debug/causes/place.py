@@ -432,6 +432,21 @@ class Place:
         return wide(array[spread_over(array)])
 
     @property
+    def parts(self) -> Arrays:
+        """What each part of the value should be, where it is parts side by side: by name."""
+        joins = [s for s in self.sites if s.op_type == "Concat" and s.wanted is not None]
+        made = {name for site in joins[-1:] for name in site.input}
+        found = ((s, s.wanted) for s in self.sites if s.output in made)
+        return {s.output: w.astype(np.float32) for s, w in found if w is not None}
+
+    def alone(self, name: str, right: Array) -> "Place":
+        """Return the nodes that compute one value, and what it should be."""
+        whole, sample = self.whole, replace(self.samples[0], wanted={name: right})
+        nodes = whole.in_order(whole.ancestors([name], stop=self.inputs))
+        observer = Observer(whole, self.runtime)
+        return Place.at(observer, nodes, name, [sample], self.judge, self.nearby)
+
+    @property
     def region(self) -> str:
         """`the node` or `the region`."""
         return "the node" if self.size == 1 else "the region"

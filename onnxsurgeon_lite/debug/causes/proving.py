@@ -53,7 +53,8 @@ class Proof:
                 return None
         # what the culprit is seen at must be right; else the edit is for all that read it, or for all nodes like it
         if not self.cures(place, culprit, steps, hypothesis.instead):
-            wider = (_for_all(place, steps), everywhere(self.index, steps, how="wired"))
+            wired, alike = (everywhere(self.index, steps, how) for how in ("wired", "alike"))
+            wider = _for_all(place, steps), wired, alike
             cures = (
                 s
                 for s in wider
@@ -64,7 +65,7 @@ class Proof:
             steps = next(cures, ())
             if not steps:
                 return None
-            if steps == wider[1]:
+            if steps in (wired, alike):
                 sentence += " here and at all nodes like it"
         alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
         solved = f"; {hypothesis.fitted}" if hypothesis.unknowns else ""
@@ -149,7 +150,7 @@ class Proof:
         right = references.read(culprit.value) if culprit.value in references else None
         return is_array(right) and is_float(right.dtype) and np.unique(right).size >= _MANY
 
-    def keeps(self, place: Place, names: Sequence[str], steps: Sequence[Pass]) -> bool:
+    def keeps(self, place: Place, names: Iterable[str], steps: Sequence[Pass]) -> bool:
         """Return whether the values of an edited model that are still there are right."""
         return self._are_right(steps, names, place.producer)
 
@@ -157,7 +158,7 @@ class Proof:
         """Return whether an edit repairs all that the culprit is seen at."""
         return self._are_right(steps, culprit.seen, place.producer.keys() | {instead})
 
-    def _are_right(self, steps: Sequence[Pass], names: Sequence[str], but: Iterable[str]) -> bool:
+    def _are_right(self, steps: Sequence[Pass], names: Iterable[str], but: Iterable[str]) -> bool:
         """Return whether an edited model computes values rightly from the references before them, in every sample.
 
         Args:

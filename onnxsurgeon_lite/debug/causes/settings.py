@@ -1,10 +1,10 @@
-"""Mistakes in how a model runs: how its inputs are prepared, in which precision, and training mode."""
+"""Mistakes in how a model runs: how its inputs are prepared, and training mode."""
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import helper
 
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
@@ -16,9 +16,6 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 _NAMED = {"Sub": "mean", "Div": "std", "Mul": "factor"}  # what an operator reads
 _COLORS = 3
 _IMAGE = 4  # axes
-
-
-_HALF = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 _FEWEST = 32  # elements that tell a draw from a coincidence
 _NEAR = 0.25  # between shares of elements that are drawn alike
 
@@ -68,36 +65,6 @@ def _steps(
         edits.append(Insert(name, op_type, constants=constants, output=new))
         name = new or name
     return tuple(edits)
-
-
-def precision(place: Place) -> Hypotheses:
-    """Yield roundings of the result, and of the operands of each node."""
-    if place.wanted.dtype.name != "float32":
-        return
-    for dtype, number in _HALF.items():
-        edits = (_cast(place.value, number), _cast(place.value, TensorProto.FLOAT))
-        sentence = f"{place.maker} is not rounded to {dtype}, the reference is; rounded"
-        yield Hypothesis("precision", sentence, edits, ("precision", dtype))
-        # the result alone, the operands alone, then both
-        rounded = tuple(
-            step for name in place.inputs for step in _operand(place, name, dtype, number)
-        )
-        sentence = f"what {place.maker} reads is not rounded to {dtype}; rounded"
-        yield Hypothesis("precision", sentence, rounded, ("precision of inputs", dtype))
-        sentence = f"{place.maker} is computed in float32, the reference in {dtype}; rounded"
-        yield Hypothesis("precision", sentence, rounded + edits, ("precision of both", dtype))
-
-
-def _cast(value: str, to: int) -> Pass:
-    return Insert(value, "Cast", attributes=(("to", to),), before=True)
-
-
-def _operand(place: Place, name: str, dtype: str, number: int) -> Iterator[Pass]:
-    """Yield two casts before the region's readers of a value."""
-    array, to, half = place.operand(name), place.those(place.readers(name)), f"{name}_{dtype}"
-    if array is not None and array.dtype.name == "float32" and to:
-        yield Insert(name, "Cast", attributes=(("to", number),), to=to, output=half)
-        yield Insert(half, "Cast", attributes=(("to", int(TensorProto.FLOAT)),), to=to)
 
 
 def in_training(place: Place) -> Hypotheses:

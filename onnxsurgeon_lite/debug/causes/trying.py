@@ -7,18 +7,21 @@ import pickle
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
+from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
@@ -61,16 +64,26 @@ class Bench:
     Attributes:
         budget: bytes of results that one session may hold.
         until: when it stops, as `time.monotonic` counts.
+        journal: keeps what was tried in vain.
         nearest: the best outcome that does not fit.
     """
 
     place: Place
     budget: int
     until: float
+    journal: Journal = field(default_factory=Journal)
     nearest: Outcome | None = None
     tried: int = 0
     _fed: dict[str, str] = field(default_factory=dict)
     _same: set[bytes] = field(default_factory=set)
+
+    @cached_property
+    def _state(self) -> tuple[str, str]:
+        """What distinguishes the place from others of the same search."""
+        place = self.place
+        nodes = [node.SerializeToString() for node in place.nodes]
+        there = nodes, place.inputs, place.nearby, place.samples[0].wanted
+        return "causes", digest(b"", key(there), {})
 
     def __enter__(self) -> "Bench":
         if not refused(self.place, self.place.index.model, ()):
@@ -92,10 +105,23 @@ class Bench:
 
     def fitting(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
         """Yield the hypotheses that fit, those of several that run together at once."""
-        for outcomes in self._batches(families):
+        nearest = self.nearest
+        for batch, outcomes in self._batches(map(self._untried, families)):
             fits = [outcome for outcome in outcomes if outcome.fits]
             if fits:
                 yield fits
+            elif nearest is self.nearest:  # else a report needs it once more
+                for hypothesis in batch:
+                    self.journal.add(self._state, _named(hypothesis), False)
+            nearest = self.nearest
+
+    def _untried(self, family: Iterable[Hypothesis]) -> Hypotheses:
+        """Yield the hypotheses that were not tried here in vain, by this search or by one that it resumes."""
+        for hypothesis in family:
+            known = self.journal.known(self._state, [_named(hypothesis)])
+            self.tried += len(known)
+            if not known:
+                yield hypothesis
 
     def by_chance(self, hypothesis: Hypothesis) -> bool:
         """Return whether one of so many edits may fit by chance: the references say little of what it changes."""
@@ -111,23 +137,26 @@ class Bench:
 
     def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
         """Yield what each hypothesis that can be applied makes of the place."""
-        for outcomes in self._batches([hypotheses]):
+        for _, outcomes in self._batches([hypotheses]):
             yield from outcomes
 
-    def _batches(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
+    def _batches(
+        self, families: Iterable[Iterable[Hypothesis]]
+    ) -> Iterator[tuple[list[Hypothesis], list[Outcome]]]:
         """Run hypotheses, several at once, while the next ones are edited and those behind them are made."""
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
         # edit the next batch while this one runs, and make the one after it
         pending = _drawn(families, count)
-        edited, batch = self._begun(next(pending, [])), next(pending, [])
+        batch, following = next(pending, []), next(pending, [])
+        edited = self._begun(batch)
         while edited is not None:
             if time.monotonic() > self.until:
                 raise OutOfTime
             copies = edited()
-            edited, batch = self._begun(batch), []
-            yield list(self._run(copies))
-            batch = next(pending, [])
+            edited = self._begun(following)
+            yield batch, list(self._run(copies))
+            batch, following = following, next(pending, [])
 
     def _begun(self, batch: Sequence[Hypothesis]) -> Callable[[], list[Edited]] | None:
         """Begin to edit copies of a place; return what waits for them, without the constants that stay."""
@@ -232,6 +261,11 @@ class Bench:
             best = float(grid[at])
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
+
+
+def _named(hypothesis: Hypothesis) -> str:
+    """Return what distinguishes a hypothesis from others at a place."""
+    return digest(b"", key(hypothesis.edits), {})
 
 
 def sampled(array: Array) -> Array:

@@ -7,7 +7,7 @@ from itertools import chain
 
 from onnx import ModelProto, TensorProto
 
-from onnxsurgeon_lite.debug.bisection.journal import digest
+from onnxsurgeon_lite.debug.journal import digest
 from onnxsurgeon_lite.errors import EditError, RuntimeCrash, RuntimeTimeout, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.model import Model, walk

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.reduction.asking import Questions
 from onnxsurgeon_lite.debug.reduction.conditions import Reason
 from onnxsurgeon_lite.debug.reduction.edits import (

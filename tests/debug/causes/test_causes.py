@@ -623,7 +623,7 @@ def test_pairs_that_are_turned_part_by_part_are_turned_as_wanted(wrong):
 
 def test_query_and_key_that_are_exchanged_are_seen_before_what_is_slow_to_try(monkeypatch):
     early = FAMILIES[: FAMILIES.index(missing_rotary)]
-    for name, families in (("FAMILIES", early), ("WIDER", ()), ("FORKED", ()), ("SOLVED", ())):
+    for name, families in (("FAMILIES", early), ("WIDER", ()), ("TOGETHER", ()), ("SOLVED", ())):
         monkeypatch.setattr(finding, name, families)
     turned = " ".join(
         f"{x}c = Mul({x}, cos) {x}t = Mul({x}, sin) {x}r = Sin({x}t) {x}a = Add({x}c, {x}r)"

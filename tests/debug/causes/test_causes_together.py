@@ -1,6 +1,7 @@
 """Causes of several edits: what is missing at once, what stands together, what is solved for."""
 
 import numpy as np
+import onnx
 import pytest
 
 import onnxsurgeon_lite as osl
@@ -532,3 +533,67 @@ def test_a_culprit_is_searched_again_where_the_cause_of_another_is_repaired(monk
     assert sentences[1].endswith(", once the other causes are repaired")
     fixed = osl.repair(wrong, result).model
     assert osl.bisect(fixed, known, feeds={"x": x}, cause=False).verdict == "agrees"
+
+
+BOXES = """g (float[6,8] x) => (float[6,6] y) {{
+    h = Gemm(x, w) c, s, k = Split<axis = 1>(h, n) a = Sigmoid(c) b = Mul(s, s) v = Div(b, three)
+    {} z = Sigmoid(k) y = Concat<axis = 1>(l, r, z)
+}}"""
+
+
+def test_parts_of_a_value_that_different_mistakes_make_wrong_have_a_cause_each():
+    weights = {"w": numbers(8, 6), "n": np.int64([2, 2, 2]), "three": np.float32(3)}
+    right = model(BOXES.format("l = Identity(a) r = Tanh(b)"), **weights)
+    wrong = model(BOXES.format("l = Sub(a, v) r = Exp(b)"), **weights)
+    x, fresh = numbers(6, 8, seed=4), {"x": numbers(6, 8, seed=5)}
+
+    result = osl.bisect(wrong, {"y": references(right, x=x)["y"]}, feeds={"x": x})
+    repaired = osl.run(osl.repair(wrong, result).model, feeds=fresh)
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "Sub (@5) is one too many" in sentence
+    assert "Exp (@6) should be Tanh" in sentence
+    np.testing.assert_allclose(repaired["y"], osl.run(right, feeds=fresh)["y"], rtol=1e-5)
+
+
+def test_a_node_that_is_seen_at_several_values_may_have_another_mistake_behind_it_for_each():
+    text = """g (float[1,4,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] z) {
+        p = Relu(x) y = Conv<kernel_shape=[1,1]>(p, w, b) z = Conv<kernel_shape=[1,1]>(p, v, d)
+    }"""
+
+    def folded(one: np.ndarray, two: np.ndarray) -> onnx.ModelProto:
+        w, v = numbers(4, 4, 1, 1), numbers(4, 4, 1, 1, seed=3)
+        return model(
+            text,
+            w=w * one.reshape(4, 1, 1, 1),
+            b=numbers(4, seed=2) * one,
+            v=v * two.reshape(4, 1, 1, 1),
+            d=numbers(4, seed=9) * two,
+        )
+
+    x, same = numbers(1, 4, 8, 8, seed=11), np.ones(4, np.float32)
+    right = folded(same, same)
+    wrong = folded(np.float32([0.97, 0.98, 0.99, 0.96]), np.float32([0.95, 0.99, 0.98, 0.97]))
+    known = {name: references(right, x=x)[name] for name in "yz"}
+
+    (culprit,) = osl.bisect(wrong, known, feeds={"x": x}).culprits
+
+    sentence = culprit.causes[0].sentence
+    assert "'w' of Conv (@1) is scaled by output" in sentence
+    assert "'v' of Conv (@2) is scaled by output" in sentence
+
+
+def test_an_operator_that_is_wrong_at_all_nodes_explains_what_several_values_show():
+    text = """g (float[6,6] e, float[6,4] x) => (float[4] y) {{
+        a = Mul(e, e) h = MatMul(a, x) p = {0}(h) t = MatMul(p, w)
+        k = MatMul(a, t) q = {0}(k) y = ReduceMean<keepdims=0>(q, zero)
+    }}"""
+    weights = {"w": numbers(4, 4), "zero": np.int64([0])}
+    right, wrong = (model(text.format(op), **weights) for op in ("Relu", "Elu"))
+    feeds = {"e": numbers(6, 6, seed=2), "x": numbers(6, 4, seed=3)}
+    known = {name: value for name, value in references(right, **feeds).items() if name in "ty"}
+
+    causes = [c.causes[0].sentence for c in osl.bisect(wrong, known, feeds=feeds).culprits]
+
+    assert "should be Relu" in causes[0]
+    assert causes == causes[:1] * len(causes)

@@ -29,11 +29,13 @@ class Journal:
 
     Attributes:
         agreeing: values that agree where what they are computed from does, without optimization.
+        hint: what goes on with a search that has a file.
     """
 
     answers: dict[tuple[str, ...], dict[str, bool]] = field(default_factory=dict)
     agreeing: Collection[str] = ()
     lost: str = ""
+    hint: str = ""
     _file: TextIO | None = None
 
     @classmethod
@@ -46,7 +48,7 @@ class Journal:
         Raises:
             UsageError: there is no journal to resume, it belongs to another search, or the file is not a journal.
         """
-        journal, said, path = cls(), path, real_place(path)
+        journal, said, path = cls(hint="; --resume goes on"), path, real_place(path)
         _require_journal(path, said)
         if resume:
             journal._read(path, question)
