@@ -10,7 +10,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.graph.schemas import constant, schema_of
+from onnxsurgeon_lite.graph.quantizers import constant_of
+from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import plain_domain
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Wide
@@ -303,8 +304,7 @@ class _Graph:
         raise _NotToldError("no node reads constant tables of cosines and sines")
 
     def _array(self, name: str) -> Array | None:
-        tensor = constant(self.index, name) if name else None
-        return None if tensor is None else self.index.model.array(tensor)
+        return constant_of(self.index, name)
 
     def maker(self, name: str) -> NodeProto | None:
         """Return the node that makes a value, behind those that only pass it on."""

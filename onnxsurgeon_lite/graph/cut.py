@@ -8,6 +8,7 @@ from itertools import chain
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import command, listed
 
 _Vertex = tuple[str, bool]  # (value, True for its exit and False for its entry)
@@ -69,7 +70,7 @@ def boundary(index: GraphIndex, nodes: Collection[int]) -> tuple[list[str], list
         CutError: nothing outside reads what they make.
     """
     inside = set(nodes)
-    made = dict.fromkeys(n for p in sorted(inside) for n in index.nodes[p].output if n)
+    made = dict.fromkeys(walk.outputs(index.nodes[position] for position in sorted(inside)))
     # dict.fromkeys: each once, in order
     read = dict.fromkeys(n for p in sorted(inside) for n in index.reads[p] if n not in made)
     moving = _moving(index)  # constants need not be inputs of the part
@@ -122,8 +123,7 @@ def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) 
 
 def _results(index: GraphIndex, name: str) -> list[str]:
     """Return the values that are computed directly from a value."""
-    users = index.users(name)
-    return [output for user in users for output in index.nodes[user].output if output]
+    return list(walk.outputs(index.nodes[user] for user in index.users(name)))
 
 
 def _walk_back(

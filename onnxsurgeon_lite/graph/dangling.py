@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher, get_close_matches
+from itertools import chain
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -85,6 +86,6 @@ def _outputs(graph: GraphProto | FunctionProto) -> list[str]:
 
 
 def _closest(name: str, visible: _Scopes) -> tuple[str, ...]:
-    known = [other for scope in visible for other in scope if other]
+    known = list(filter(None, chain.from_iterable(visible)))
     # of a huge model, the first names are enough
     return tuple(get_close_matches(name, known[:20_000], n=3, cutoff=0.5))

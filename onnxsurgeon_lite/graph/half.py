@@ -1,9 +1,10 @@
-"""Values that half precision goes into, and which are therefore no more precise than that."""
+"""Which values are computed from half precision, and so are no more precise than that, whatever their dtype."""
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -23,8 +24,7 @@ def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
         if declared.type.tensor_type.elem_type in HALF:
             found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
     # what a Cast makes half precision, and what is so from the start
-    halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
-    halved |= found.keys()
+    halved = found.keys() | walk.outputs(filter(_casts_to_half, index.nodes))
     # half precision is only stored, and cast back before anything computes
     if all(node.op_type == "Cast" or halved.isdisjoint(node.input) for node in index.nodes):
         return {}

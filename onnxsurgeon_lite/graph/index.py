@@ -241,14 +241,14 @@ class GraphIndex:
     def read_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes need."""
         if len(positions) <= FEW:
-            return {name for position in positions for name in self.reads[position]}
+            return set(chain.from_iterable(map(self.reads.__getitem__, positions)))
         captured = {name for p in self.bodied if p in positions for name in self.reads[p]}
         return self.table.read_by(positions) | captured
 
     def made_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes make."""
         if len(positions) <= FEW:
-            return {n for position in positions for n in self.nodes[position].output if n}
+            return set(walk.outputs(map(self.nodes.__getitem__, positions)))
         return self.table.made_by(positions)
 
     def unread(self, values: Iterable[str]) -> set[str]:
@@ -825,6 +825,10 @@ def dims_of(kind: TypeProto | None) -> Sequence[TensorShapeProto.Dimension]:
     """Return the dimensions of a tensor type; none where it has no shape."""
     found: Sequence[TensorShapeProto.Dimension] = () if kind is None else kind.tensor_type.shape.dim
     return found
+
+
+MADE_UP = "unk__"
+"""How the names begin that ONNX's inference gives to sizes that it does not know."""
 
 
 def symbols_of(values: Iterable[ValueInfoProto]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What ONNX's own code, and processes beside the runtime's, may take of a machine."""
+"""Limits of time and memory: for ONNX's own code, and for child processes."""
 
 import contextlib
 from collections.abc import Iterator

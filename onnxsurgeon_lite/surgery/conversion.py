@@ -271,7 +271,7 @@ def _drop_defaults(node: NodeProto, old: int, version: int) -> None:
 def _hide(part: ModelProto, nodes: Sequence[NodeProto], index: GraphIndex) -> None:
     """Move nodes to a domain that the converter passes over, and declare the types that it cannot infer any more."""
     declared = {value.name for value in chain(part.graph.value_info, part.graph.output)}
-    names = [name for node in nodes for name in node.output if name in index]
+    names = [name for name in walk.outputs(nodes) if name in index]
     index.learn_types(names)
     part.graph.value_info.extend(
         index.value_info(name) for name in names if name in index.types and name not in declared

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.declared import (
     declare_anew,
     declared_types,
 )
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.graph.index import MADE_UP, GraphIndex, dims_of
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.surgery.types import (
@@ -25,7 +25,6 @@ from onnxsurgeon_lite.surgery.types import (
 
 _Dimension = TensorShapeProto.Dimension
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
-_UNKNOWN = "unk__"  # prefix of the symbols that ONNX's inference makes up: they say nothing
 
 
 # How it works: infer the types with the constants (`infer_before`, in a process of its own) and without them
@@ -197,7 +196,7 @@ def _clear(dim: _Dimension) -> None:
 
 
 def _is_known(dim: _Dimension) -> bool:
-    return bool(dim.WhichOneof("value")) and not dim.dim_param.startswith(_UNKNOWN)
+    return bool(dim.WhichOneof("value")) and not dim.dim_param.startswith(MADE_UP)
 
 
 def _same(one: _Dimension, other: _Dimension) -> bool:

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_par
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import UNSETTLED
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, is_standard
+from onnxsurgeon_lite.model import Model, is_standard, walk
 from onnxsurgeon_lite.model.calls import check_functions
 
 BY_SHAPE_ALONE = frozenset((
@@ -211,9 +211,7 @@ def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
         message.name for kind in (graph.initializer, graph.input) for message in kind
     )
     if read:
-        read.difference_update(
-            name for node in nodes if node.op_type == "Constant" for name in node.output
-        )
+        read.difference_update(walk.outputs(n for n in nodes if n.op_type == "Constant"))
     return bool(read)
 
 

@@ -256,11 +256,11 @@ class Graph:
         while pending:
             position: int | None = pending.popleft()
             if position in goals:
-                way = list[int]()  # back from the goal
+                path = list[int]()  # back from the goal
                 while position is not None:
-                    way.append(position)
+                    path.append(position)
                     position = came_from[position]
-                return Nodes(self, way[::-1])
+                return Nodes(self, path[::-1])
             made = index.nodes[position or 0].output
             for user in (user for name in made if name for user in index.users(name)):
                 if user not in came_from:

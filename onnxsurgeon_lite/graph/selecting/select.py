@@ -18,6 +18,7 @@ from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageE
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, as_called, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import is_count
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
         ]
     nodes = _by_kind(index, argument)
     if nodes and argument.startswith(_PLACES):  # a place means all values made there
-        return [str(name) for position in nodes for name in index.nodes[position].output if name]
+        return list(walk.outputs(map(index.nodes.__getitem__, nodes)))
     if nodes:
         return [_only_output(index, argument, position) for position in nodes]
     # an empty list: the selector was understood, and nothing has it

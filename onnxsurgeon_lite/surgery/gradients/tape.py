@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import tensor_type
+from onnxsurgeon_lite.graph.index import MADE_UP, tensor_type
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.resizing.inference import SizeInference
 from onnxsurgeon_lite.surgery.resizing.sizes import in_range
@@ -21,8 +21,6 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 OLDEST = 16
 """The opset from which on all nodes can be written: ScatterElements and ScatterND add since then."""
-
-_MADE = "unk__"  # prefix of the names that ONNX's inference makes up
 
 Dim = int | str | None  # a size, a name, or unknown
 Number = int | float
@@ -453,7 +451,7 @@ def _dim(dim: TensorShapeProto.Dimension) -> Dim:
     """Return a dimension; a name that inference made says nothing, because two inferences make the same."""
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None  # some files say -1
-    return str(dim.dim_param) if dim.dim_param and not dim.dim_param.startswith(_MADE) else None
+    return str(dim.dim_param) if dim.dim_param and not dim.dim_param.startswith(MADE_UP) else None
 
 
 def _equal(one: Dim, other: Dim) -> bool:

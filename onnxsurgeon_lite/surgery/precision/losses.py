@@ -1,4 +1,4 @@
-"""Say what a conversion loses beyond rounding, and what it leaves alone."""
+"""Notes on a conversion to half precision: constants that lose more than rounding, and nodes that stay in float32."""
 
 from collections import Counter
 from collections.abc import Iterator

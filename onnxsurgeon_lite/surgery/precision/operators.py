@@ -1,4 +1,4 @@
-"""Which dtypes operators have."""
+"""Which dtypes an operator's schema permits at its inputs and outputs."""
 
 from functools import cache
 from itertools import chain

@@ -15,6 +15,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TensorShapeProto, TypeProto
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declared_types
 from onnxsurgeon_lite.graph.index import (
+    MADE_UP,
     GraphIndex,
     dims_of,
     has_shape,
@@ -49,7 +50,6 @@ _carried: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDict
 _begun: WeakKeyDictionary[GraphIndex, tuple[bytes, bool]] = WeakKeyDictionary()
 _DECLARED = "onnxsurgeon_lite.declared"
 """The domain of operators whose outputs have the types that they declare."""
-_UNKNOWN = "unk__"  # how ONNX's inference names a size that it does not know
 _BROADCASTING = frozenset((
     "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Sum", "Mean", "Where", "MatMul",
     "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
@@ -443,7 +443,7 @@ def _size(axis: int, at: Sequence[tuple[int, TypeProto]]) -> Size | None:
 def is_unknown(dim: TensorShapeProto.Dimension) -> bool:
     if dim.HasField("dim_value"):
         return bool(dim.dim_value < 0)  # some exporters write -1
-    return not dim.dim_param or dim.dim_param.startswith(_UNKNOWN)
+    return not dim.dim_param or dim.dim_param.startswith(MADE_UP)
 
 
 def _complete(types: Types) -> set[str]:

@@ -100,17 +100,17 @@ class _Iteration:
         first = len(node.input) - number
         states = tuple(zip(node.input[:first], inputs, outputs, strict=False))
         listed = {a.name: list(a.ints) for a in node.attribute if a.type == AttributeProto.INTS}
-        ways = _laid_out(listed, "input", number)
+        layout = _laid_out(listed, "input", number)
         reads = tuple(
-            _Rows(name, outer, axis=axis, backwards=bool(way))
-            for name, outer, axis, way in zip(
-                inputs[first:], node.input[first:], *ways, strict=True
+            _Rows(name, outer, axis=axis, backwards=bool(direction))
+            for name, outer, axis, direction in zip(
+                inputs[first:], node.input[first:], *layout, strict=True
             )
         )
-        ways = _laid_out(listed, "output", len(outputs) - first)
+        layout = _laid_out(listed, "output", len(outputs) - first)
         writes = tuple(
-            _Rows(name, slot=first + i, axis=axis, backwards=bool(way))
-            for i, (name, axis, way) in enumerate(zip(outputs[first:], *ways, strict=True))
+            _Rows(name, slot=first + i, axis=axis, backwards=bool(direction))
+            for i, (name, axis, direction) in enumerate(zip(outputs[first:], *layout, strict=True))
         )
         return cls(body, states, reads, writes)
 

@@ -1,4 +1,4 @@
-"""Normalizations."""
+"""Gradients of normalizations: over a layer, a batch, an instance, neighboring channels, or to unit length."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Pooling, over windows and over whole images."""
+"""Gradients of pooling over windows: means, maxima and norms, and of MaxUnpool."""
 
 from onnx import TensorProto
 

@@ -24,11 +24,11 @@ def unrolled(s: GradientStep) -> list[Term]:
     _require_plain(s)
     t, rows = s.tape, s.integer("layout")  # `layout` 1: the batch is the first axis, not the steps
     x = t.transposed(s.a, [1, 0, 2]) if rows else s.a
-    ways = {"forward": [False], "reverse": [True]}.get(
+    directions = {"forward": [False], "reverse": [True]}.get(
         s.text("direction", "forward"), [False, True]
     )
     # for each direction: all hidden states, the last one and, for LSTM, the last cell
-    parts = [_direction(s, x, number, way) for number, way in enumerate(ways)]
+    parts = [_direction(s, x, number, backwards) for number, backwards in enumerate(directions)]
     steps = t.concat(*(t.op("Unsqueeze", part[0], [1]) for part in parts), axis=1)
     last = [
         t.concat(*(t.op("Unsqueeze", part[i], [0]) for part in parts))
@@ -193,9 +193,11 @@ def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
     assert recurrence is not None
     rows = x @ t.transposed(inward, [1, 0])
     peepholes, before_reset = of_direction(_PEEPHOLES), bool(s.integer("linear_before_reset"))
-    turned = t.transposed(recurrence, [1, 0])
+    transposed = t.transposed(recurrence, [1, 0])
     clip, coupled = s.number("clip"), bool(s.integer("input_forget"))
-    parts = _Weights(size, rows, turned, None, peepholes, functions, before_reset, clip, coupled)
+    parts = _Weights(
+        size, rows, transposed, None, peepholes, functions, before_reset, clip, coupled
+    )
     # the bias has two halves: for the inputs, whose product gets it here, and for the state
     if bias is None:
         return parts

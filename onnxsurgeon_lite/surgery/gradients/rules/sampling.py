@@ -62,9 +62,9 @@ class _Images:
         if self.padding == "reflection":
             # a reflection has a period of two images
             double = (size - 1) * 2 if self.aligned else size * 2
-            turned = t.op("Mod", index, t.op("Max", double, 1))
-            other = double - turned if self.aligned else double - 1 - turned
-            return (turned < size).where(turned, other), None
+            wrapped = t.op("Mod", index, t.op("Max", double, 1))
+            other = double - wrapped if self.aligned else double - 1 - wrapped
+            return (wrapped < size).where(wrapped, other), None
         clipped = t.op("Max", t.op("Min", index, size - 1), 0)
         if self.padding == "border":
             return clipped, None
