@@ -1,4 +1,4 @@
-"""Which values are computed from half precision, and so are no more precise than that, whatever their dtype."""
+"""Which values are computed from half precision, and so have only its precision, whatever their dtype."""
 
 import numpy as np
 from onnx import NodeProto, TensorProto
