@@ -90,6 +90,8 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     notes += (
         f"no part makes {n!r}: it depends on no input" for n in index.outputs if n not in made
     )
+    dead = owner.keys() - index.ancestors(index.outputs)
+    notes += [f"nodes in no part, because no output needs them: {len(dead)}"] * bool(dead)
     return Split(parts, crossing, notes)
 
 
@@ -112,10 +114,9 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
         for number, (part, model) in enumerate(zip(found.parts, models, strict=True), 1):
             model.proto.metadata_props.add(key=WHOLE, value=whole)
             save(model, new.path / f"{number}.onnx", movable(model))
-            path = folder / f"{number}.onnx"
-            written.append(Part(part.inputs, part.outputs, part.nodes, path))
+            written.append(replace(part, path=folder / f"{number}.onnx"))
         new.commit()
-    return Split(written, found.crossing, found.notes, found.outputs)
+    return replace(found, parts=written)
 
 
 def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtime) -> Split:
@@ -139,7 +140,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
     for name in index.outputs:
         if name in actual:
             compared |= ValueRule().each(name, actual[name], reference[name])
-    return Split(found.parts, found.crossing, found.notes, compared)
+    return replace(found, outputs=compared)
 
 
 def model_of(index: GraphIndex, part: Part) -> Model:

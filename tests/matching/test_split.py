@@ -131,6 +131,15 @@ def test_any_graph_split_anywhere_gives_what_the_whole_gives(runtime, proto, dat
     assert not merged.notes
 
 
+def test_nodes_that_no_output_needs_are_counted(model_of):
+    text = "g (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(a) c = Exp(b) y = Relu(a) }"
+
+    found = split(GraphIndex.of(model_of(text)), ["a"])
+
+    assert found.notes == ["nodes in no part, because no output needs them: 2"]
+    assert not split(index_of("whole_model.onnx"), ["23"]).notes
+
+
 def test_a_graph_input_is_no_place_to_split_at():
     with pytest.raises(CutError, match=r"no node produces 'input\.1'"):
         split(index_of("whole_model.onnx"), ["input.1"])
