@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxsurgeon_lite.api.call import byte_size
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.shown import Progress, quiet
 
@@ -59,11 +60,17 @@ def external(
     location: str = "",
     force: bool = False,
     dry_run: bool = False,
+    *,
+    max_shard: int | str = 0,
+    min_size: int | str = 0,
 ) -> "Written":
-    """Write a model with its data in one file beside it.
+    """Write a model with its data beside it, in one file or in several.
 
     Args:
-        location: The data's path relative to the model; `<name>.data` when empty.
+        location: The data's path relative to the model; `<name>.data` when empty. A `.safetensors` file is one that
+            other libraries read, too.
+        max_shard: Most bytes of a data file, or `2GB`; 0 for one file.
+        min_size: Tensors of fewer bytes, or `1KB`, stay in the model.
 
     Raises:
         UsageError: The location is outside the model's folder.
@@ -75,7 +82,16 @@ def external(
     """
     from onnxsurgeon_lite.model import loaded, save
 
-    return save(loaded(model), Path(output), True, location=location, force=force, dry_run=dry_run)
+    return save(
+        loaded(model),
+        Path(output),
+        True,
+        location=location,
+        max_shard=byte_size(max_shard),
+        min_size=byte_size(min_size),
+        force=force,
+        dry_run=dry_run,
+    )
 
 
 @spelled

@@ -560,6 +560,9 @@ def weights(
     progress: Progress = quiet,
     update: "Tensors | None" = None,
     partial: bool = False,
+    *,
+    lora: "Tensors | None" = None,
+    alpha: float | None = None,
     **how: Unpack[Tolerating],
 ) -> "WeightsResult":
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
@@ -569,6 +572,8 @@ def weights(
         update: A later checkpoint: `model` of the result has its numbers, each in the layout, fold and dtype of the
             weight whose parameter `against` says it is. Without `against`, this checkpoint says it itself.
         partial: Keep the weights whose new numbers are not known for sure, instead of an error.
+        lora: An adapter: `model` of the result has it merged, into the numbers of `update`, or of `against`.
+        alpha: The scale of the adapter is alpha / rank; by default that of `adapter_config.json` beside it.
 
     Returns:
         A `Comparison` for each weight that was found, and what only one side has.
@@ -592,9 +597,14 @@ def weights(
         raise UsageError("no checkpoint is given", "name one with --against or --update")
     known = _checkpoint(exported)
     result = compare_weights(index, known, call.allowed(), progress)
-    if update is not None:
+    if update is not None or lora is not None:
         progress("writing weights")
-        new = known if against is None else _checkpoint(update)
+        new = known if against is None or update is None else _checkpoint(update)
+        if lora is not None:
+            from onnxsurgeon_lite.recording.lora import with_lora
+
+            new = with_lora(new, _checkpoint(lora), alpha)
+            against = exported  # the numbers that the weights were found by
         update_weights(index, result, None if against is None else known, new, partial)
     return result
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxsurgeon_lite.api.call import byte_size
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, command
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     Change = Callable[..., Written | Stripped]
 
+_Bytes = Annotated[str, Typed(metavar="<str>", parser=byte_size)]
 data = typer.Typer(no_args_is_help=True, help="Show and move the data of large tensors.")
 
 
@@ -54,14 +56,18 @@ def embed(call: "Change", target: Target) -> None:
 
 @data.command()
 @command(of="data.external")
-def external(call: "Change", target: Target) -> None:
-    """Write a model with its data in one file beside it.
+def external(
+    call: "Change", target: Target, *, max_shard: _Bytes = "0", min_size: _Bytes = "0"
+) -> None:
+    """Write a model with its data beside it, in one file or in several.
 
-    $ onnxdbg data external model.onnx
+    $ onnxdbg data external model.onnx --location model.safetensors --max-shard 2GB
     $ onnxdbg data external model.onnx --location weights/all.data -o outside.onnx
 
     Args:
-        location: The data's path relative to the model; NAME.data if none.
+        location: The data's path relative to the model; NAME.data if none. .safetensors is that format.
+        max_shard: Most bytes of a data file, such as 2GB.
+        min_size: Tensors of fewer bytes stay in the model.
     """
     _write(call, target)
 

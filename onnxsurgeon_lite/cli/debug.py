@@ -216,7 +216,13 @@ def match(
 
 
 @command("comparing weights", shows="json")
-def weights(result: "WeightsResult", *, update: Path | None = None, target: Target) -> None:
+def weights(
+    result: "WeightsResult",
+    *,
+    update: Path | None = None,
+    lora: Path | None = None,
+    target: Target,
+) -> None:
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
 
     $ onnxdbg weights model.onnx --against weights.safetensors
@@ -225,6 +231,8 @@ def weights(result: "WeightsResult", *, update: Path | None = None, target: Targ
     Args:
         against: Checkpoint: .safetensors, .pt, .pth or .npz.
         update: Write a model with the numbers of this one, each where and as the compared one is.
+        lora: Write a model with this LoRA adapter merged into its weights: adapter.safetensors.
+        alpha: With --lora: the alpha of its training, unless adapter_config.json is beside it.
         partial: With --update: keep the weights whose new numbers are not known for sure.
     """
     from onnxsurgeon_lite.model import movable

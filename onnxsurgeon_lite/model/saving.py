@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryFile
@@ -23,6 +23,7 @@ from onnxsurgeon_lite.model.formats import written, written_format
 from onnxsurgeon_lite.model.loading import HoldsModel, load, loaded
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer, refers
+from onnxsurgeon_lite.model.shards import ONE_FILE, DataLayout, Shards
 from onnxsurgeon_lite.model.sharing import has_own_name, require_no_data, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
 from onnxsurgeon_lite.names import command
@@ -55,6 +56,8 @@ def save(
     external: bool | None = None,
     *,
     location: str = "",
+    max_shard: int = 0,
+    min_size: int = 0,
     force: bool = False,
     dry_run: bool = False,
 ) -> Written:
@@ -69,7 +72,10 @@ def save(
         external: None keeps the layout of the source (its data files are copied, and named after the target), unless a
             single file would exceed protobuf's 2 GiB; True moves every large initializer into one `<name>.data`;
             False embeds all data, whatever the size.
-        location: with external=True, the path of the data file relative to the model; `<name>.data` if empty.
+        location: with external=True, the path of the data file relative to the model; `<name>.data` if empty. A
+            `.safetensors` file holds the tensors as that format does.
+        max_shard: with external=True, most bytes of tensors in one data file; 0 for one file.
+        min_size: with external=True, tensors of fewer bytes stay in the model.
         force: overwrite a data file that belongs to another model.
         dry_run: write nothing, only report the files and their sizes.
 
@@ -90,7 +96,7 @@ def save(
         path,
         external,
         lambda _: None,
-        location=location,
+        layout=DataLayout(location, max_shard, min_size),
         force=force,
         dry_run=dry_run,
     )
@@ -102,7 +108,7 @@ def save_settled(
     external: bool | None,
     settle: Callable[[ModelProto], None],
     *,
-    location: str = "",
+    layout: DataLayout = ONE_FILE,
     force: bool = False,
     dry_run: bool = False,
 ) -> Written:
@@ -110,7 +116,7 @@ def save_settled(
     path = placed(path)
     text = written_format(path)
     if isinstance(path, Remote):
-        return _upload(model, path, external, settle, location, force, dry_run)
+        return _upload(model, path, external, settle, layout, force, dry_run)
     encoded = model.encoded()
     if len(encoded) <= MAX_PROTOBUF:
         # as it was loaded: the file can be copied
@@ -126,7 +132,7 @@ def save_settled(
         if external is None:
             data_files = _copy_data_files(model, proto, path, staging, force)
         elif external:
-            data_files = _gather(model, proto, path, location, staging, force)
+            data_files = _gather(model, proto, path, layout, staging, force)
         else:
             data_files = []
         settle(proto)  # the structure comes last: it knows where the data went
@@ -138,13 +144,13 @@ def _upload(
     path: Remote,
     external: bool | None,
     settle: Callable[[ModelProto], None],
-    location: str,
+    layout: DataLayout,
     force: bool,
     dry_run: bool,
 ) -> Written:
     """Write a model here, then to a URL: the data files first, so that the model refers to complete ones."""
     with TemporaryFolder() as folder:
-        how = {"location": location, "force": force, "dry_run": dry_run}
+        how = {"layout": layout, "force": force, "dry_run": dry_run}
         written = save_settled(model, Path(folder, path.name), external, settle, **how)  # type: ignore[arg-type]
         sizes = dict[Path, int]()
         for file in sorted(written.sizes, key=lambda file: file == written.path):  # the model last
@@ -338,42 +344,37 @@ def _beside(file: DataFile, name: str) -> Path:
 
 
 def _gather(
-    model: Model, proto: ModelProto, path: Path, location: str, staging: Staging, force: bool
+    model: Model, proto: ModelProto, path: Path, layout: DataLayout, staging: Staging, force: bool
 ) -> list[Path]:
-    """Write the bytes of every large initializer, and of all external tensors, to one data file."""
-    location = location or path.name.removesuffix(".onnx") + ".data"
-    require_inside(location, path.name)
-    locate(path.parent, location)
-    target = path.parent / location
+    """Write the bytes of every large initializer, and of all external tensors, to data files."""
+    location = layout.location or path.name.removesuffix(".onnx") + ".data"
     # also tensors that were in other files, however small
-    large = [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
-    large += [
+    found = [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
+    found += [
         t
         for t in walk.attribute_tensors(proto)
         if is_external(t) and model.span(t)[0].location is not None
     ]
-    if not large:
-        return []
-    if os.path.lexists(target):
-        _require_replaceable(target, path, force)
-    written: dict[tuple[str, int, int], int] = {}  # so that shared bytes are written once
-    position = 0
-    with staging.open(target, parents=True) as out:
-        for tensor in large:
-            if not is_external(tensor):
-                offset, position = position, position + len(tensor.raw_data)
-                length = len(tensor.raw_data)
-                out.write(tensor.raw_data)
-                tensor.ClearField("raw_data")
-                tensor.data_location = TensorProto.EXTERNAL
-            else:
-                file, start, length = model.span(tensor)
-                offset = written.setdefault((file.key, start, length), position)
-                if offset == position:  # these bytes were not written yet
-                    copy_span(out, file, start, length)
-                    position += length
-            refer(tensor, location, offset, length)
-    return [target]
+    large = [t for t in found if _length(model, t) >= layout.min_size]
+    if len(large) < len(found):
+        small = (t for t in found if is_external(t) and _length(model, t) < layout.min_size)
+        model.fill(t for t in small if model.span(t)[0].location is not None)
+    shards = Shards(model, large, replace(layout, location=location))
+    targets = []
+    for name in shards.files if large else ():
+        require_inside(name, path.name)
+        locate(path.parent, name)
+        targets.append(path.parent / name)
+        if os.path.lexists(targets[-1]):
+            _require_replaceable(targets[-1], path, force)
+        with staging.open(targets[-1], parents=True) as out:
+            shards.write(name, out)
+    shards.refer()
+    return targets
+
+
+def _length(model: Model, tensor: TensorProto) -> int:
+    return model.span(tensor)[2] if is_external(tensor) else len(tensor.raw_data)
 
 
 def _require_replaceable(data: Path, path: Path, force: bool) -> None:

@@ -28,6 +28,7 @@ NO_NAMES = {
     "edit add-constant constants", "edit add-constant dtype", "edit simplify without",
     "feeds", "reference", "map", "location", "by", "initializer",  # files
     "provider", "cluster", "memory_limit", "memory", "limit", "a", "b", "find", "commands", "versions",  # settings
+    "max_shard", "min_size",  # bytes
     "attr", "attributes", "remove", "numbers", "to", "dim", "domain",  # parts of nodes, numbers, sizes
     "op_type", "op",  # operators, of any opset
     "name", "names", "node_name", "new_value", "count", "prefix",  # names that are not there yet

@@ -1,0 +1,87 @@
+"""A checkpoint with a LoRA adapter in it: each adapted weight is W + scale * B @ A, as the `peft` library merges it."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
+from onnxsurgeon_lite.untrusted import json_of
+
+_PART = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.weight")
+_FOREIGN = ("alpha_pattern", "fan_in_fan_out", "use_dora")  # what a merge has to know otherwise
+
+
+def with_lora(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) -> ReferenceSet:
+    """Return a checkpoint with an adapter merged into its weights, each when it is read.
+
+    Args:
+        base: weights [out, in] by name, as `model.layers.0.self_attn.q_proj.weight`.
+        adapter: A [rank, in] and B [out, rank] of some of them.
+        alpha: the scale is alpha / rank; by default as the `adapter_config.json` beside the adapter says.
+
+    Raises:
+        ReferenceSetError: the adapter is none of Linear layers, or of another network.
+        UsageError: nothing says its alpha.
+    """
+    path = Path(adapter.place).with_name("adapter_config.json")
+    config = json_of(path) if path.is_file() else {}
+    if alpha is None and "lora_alpha" not in config:
+        raise UsageError(
+            f"nothing says the alpha of {adapter.place!r}", "give it: --alpha 16, as in training"
+        )
+    factor = float(str(config["lora_alpha"])) if alpha is None else alpha
+    merged = {}
+    for name, parts in _pairs(adapter, config).items():
+        if parts.keys() != {"A", "B"} or name not in base.entries:
+            lacks = base.place if parts.keys() == {"A", "B"} else adapter.place
+            raise ReferenceSetError(
+                f"{lacks!r} lacks a part of {name!r}", "give the checkpoint that was adapted"
+            )
+        a, b = (_floats(adapter, parts[part]) for part in "AB")
+        shape = base.entries[name].shape or np.shape(_floats(base, name))
+        if (b.shape[0], a.shape[-1]) != shape or b.shape[1:] != a.shape[:1]:
+            raise ReferenceSetError(
+                f"B {list(b.shape)} @ A {list(a.shape)} does not fit {name!r}",
+                "give the checkpoint that was adapted",
+            )
+        rank = math.sqrt(len(a)) if config.get("use_rslora") else len(a)
+        merged[name] = Entry(partial(_merged, base, name, a, b, factor / rank), shape)
+    return replace(base, entries=dict(base.entries) | merged)
+
+
+def _pairs(adapter: ReferenceSet, config: Mapping[str, object]) -> Mapping[str, Mapping[str, str]]:
+    """Return the weight's name -> the names of its A and B."""
+    unknown = next((key for key in _FOREIGN if config.get(key)), "")
+    pairs = defaultdict[str, dict[str, str]](dict)
+    for name in adapter:
+        found = _PART.fullmatch(name)
+        if found is None or unknown:
+            raise ReferenceSetError(
+                f"{name!r} of {adapter.place!r} is no plain LoRA of a Linear layer{unknown and f' ({unknown})'}",
+                "merge it with peft's merge_and_unload(), and give that checkpoint with --update",
+            )
+        pairs[f"{found[1]}.weight"][found[2]] = name
+    return pairs
+
+
+def _floats(tensors: ReferenceSet, name: str) -> NDArray[np.float32]:
+    return np.asarray(tensors.read(name)).astype(np.float32)
+
+
+def _merged(
+    base: ReferenceSet,
+    name: str,
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    scale: float,
+) -> Array:
+    return _floats(base, name) + np.float32(scale) * (b @ a)
