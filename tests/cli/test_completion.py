@@ -25,7 +25,7 @@ from onnxsurgeon_lite.cli.shells import SCRIPTS
 DETECTED = ["33", "34", "35", "36", "37", "38", "boxes", "labels", "scores"]
 NO_NAMES = {
     "factory", "metric", "what", "target", "noise", "vector", "constant",  # programs, texts, classes, what is new
-    "edit add-constant constants", "edit add-constant dtype", "edit simplify without",
+    "edit add-constant constants", "edit add-constant dtype", "edit annotate entries", "edit simplify without",
     "feeds", "reference", "map", "location", "by", "initializer",  # files
     "provider", "cluster", "memory_limit", "memory", "limit", "a", "b", "find", "commands", "versions",  # settings
     "max_shard", "min_size",  # bytes
