@@ -25,8 +25,8 @@ class Bypass:
         self.positions = positions
         nodes = [index.nodes[position] for position in positions]
         made = [name for node in nodes for name in node.output if name]
-        reads = dict.fromkeys(name for node in nodes for name in node.input if name)
-        self.entering = [name for name in reads if name not in made]
+        self._reads = dict.fromkeys(name for node in nodes for name in node.input if name)
+        self.entering = [name for name in self._reads if name not in made]
         self._readers = index.readers(made + self.entering)
         self._inside = set(positions)
         self.leaving = [n for n in made if n in index.outputs or self._outside(n)]
@@ -71,7 +71,9 @@ class Bypass:
         """Return what can replace a value."""
         index, is_node = self.index, len(self.positions) == 1
         needed = index.read_by(index.ancestors([value], self.entering))
-        known = [bridge] if bridge in self.entering else self.entering
+        # a node may be told to hand on what it makes itself: the chain of replacements then has no end, which is said
+        usable = self._reads if is_node else self.entering
+        known = [bridge] if bridge in usable else self.entering
         fitting = [n for n in known if n in needed and self._fits(value, n, not is_node)]
         data = [n for n in fitting if constant(index, n) is None and n not in index.initializers]
         chosen = fitting if is_node and len(fitting) == 1 else data
