@@ -71,7 +71,7 @@ class Bypass:
         """Return what can replace a value."""
         index, is_node = self.index, len(self.positions) == 1
         needed = index.read_by(index.ancestors([value], self.entering))
-        # a node may be told to hand on what it makes itself: the chain of replacements then has no end, which is said
+        # a bridge that the node makes itself is taken, too: the removal then refuses it with its reason
         usable = self._reads if is_node else self.entering
         known = [bridge] if bridge in usable else self.entering
         fitting = [n for n in known if n in needed and self._fits(value, n, not is_node)]
