@@ -88,8 +88,9 @@ def _numbers(place: Place) -> Iterator[Callable[[float], Hypothesis]]:
                 yield partial(_with_attribute, site, name)
     for constant in place.constants():
         size = constant.array.size if constant.is_float else 0
-        if size == 1 and float(constant.array.item()):
-            yield partial(_with_number, constant)
+        if size == 1:
+            for sign in (1.0, -1.0):  # one that was left out is 0, and has none
+                yield partial(_with_number, constant, sign)
         elif 1 < size <= _SMALL:
             yield partial(_scaled_by, constant)
 
@@ -98,9 +99,9 @@ def _with_attribute(site: RegionNode, name: str, value: float) -> Hypothesis:
     return changed(site, {name: value})
 
 
-def _with_number(constant: Constant, value: float) -> Hypothesis:
+def _with_number(constant: Constant, sign: float, value: float) -> Hypothesis:
     old = constant.array
-    right = np.full(old.shape, value * float(np.sign(old.item()))).astype(old.dtype)
+    right = np.full(old.shape, value * sign).astype(old.dtype)
     how = f"is {text(old.item())}; with {text(float(right.item()))}"
     return Hypothesis(
         "number", f"{constant} {how}", (constant.edit(right),), vague=dwarfed(old, right)

@@ -555,15 +555,18 @@ def test_edits_that_cannot_run_do_not_end_the_sessions_of_those_beside_them(monk
     right, wrong = model(text % "r", **weights), model(text % "p", **weights)
     x, refused = numbers(1, 4, 9, 9), []
 
-    def counting(self, *given, **more):
-        try:
-            return run(self, *given, **more)
-        except RuntimeFailure as error:
-            refused.append(error.message)
-            raise
+    def counting(what):
+        def counted(self, *given, **more):
+            try:
+                return what(self, *given, **more)
+            except RuntimeFailure as error:
+                refused.append(error.message)
+                raise
 
-    run = Runtime.run
-    monkeypatch.setattr(Runtime, "run", counting)
+        return counted
+
+    for step in ("open", "run"):
+        monkeypatch.setattr(Runtime, step, counting(getattr(Runtime, step)))
     cause = said(wrong, right, "y", x=x)
 
     assert "Tanh is missing" in cause
@@ -618,3 +621,16 @@ def test_what_another_node_takes_back_is_no_cause_of_either():
     assert [culprit.causes for culprit in result.culprits] == [[], []]
     assert "'y' is right without 'a'" in result.culprits[0].unexplained
     assert osl.bisect(wrong, {"y": known["y"]}, feeds=x).verdict == "agrees"
+
+
+@pytest.mark.parametrize("mean", [0.45, -0.45])
+def test_a_number_that_was_left_out_is_solved_for(mean):
+    text = """g (float[1,3,6,6] x) => (float[1,4,6,6] y) {
+        c = Sub(x, m) d = Div(c, s) y = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(d, w)
+    }"""
+    weights = {"s": np.float32(0.23), "w": numbers(4, 3, 3, 3)}
+    right, wrong = (model(text, m=np.float32(m), **weights) for m in (mean, 0))
+
+    sentence = said(wrong, right, "y", x=numbers(1, 3, 6, 6, seed=4))
+
+    assert f"constant 'm' of Sub (@0) is 0; with {mean} " in sentence
