@@ -100,13 +100,14 @@ class _Called:
         self.watch = Watch(tree, self._may)
         self.before = _stamps(tree)
         self.folder = tree  # where the command runs
-        self.writes = False
+        self.writes = self.killed = False
         self.usual, script.run_to_end = script.run_to_end, self._run
 
     def __call__(self, tools: assistant.Tools, tool: str, arguments: Mapping[str, object]) -> str:
         """Call a tool; return what is wrong, '' for nothing."""
         self.folder, self.writes = tools.folder or self.tree, tools.folder is not None
         os.chdir(self.folder)
+        self.killed = False
         wrong, text = "", ""
         try:
             code, text = tools.call(tool, arguments)
@@ -143,6 +144,7 @@ class _Called:
         os.close(watched)
         if code == -9 and time.monotonic() - began >= _SECONDS:
             self.attacked.counts["left at the limit"] += 1
+            self.killed = True
             raise TimeoutError(f"{program[-1]!r} did not end")
         return code, (self.beside / "output").read_bytes()
 
@@ -177,7 +179,8 @@ class _Called:
                 running.remove(self.tree / name)
         self.before = _stamps(self.tree)
         if left := os.listdir(self.beside / "tmp"):
-            yield f"leaves {left} among temporary files"
+            if not self.killed:  # which alone leaves some
+                yield f"leaves {left} among temporary files"
             running.emptied(self.beside / "tmp")
 
 

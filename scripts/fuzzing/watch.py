@@ -75,6 +75,8 @@ class Watch:
     def _wrong(self, event: str, arguments: tuple[Any, ...]) -> str:
         if event == "subprocess.Popen" and arguments[0] == sys.executable:
             return ""  # the runtime's process
+        if event == "subprocess.Popen" and arguments[0] == "uname":
+            return ""  # by which Python's own platform.platform() asks for the processor
         if event in _NEVER:
             return f"{event} {arguments!r:.200}"
         if event == "open" and isinstance(arguments[0], str | bytes):
