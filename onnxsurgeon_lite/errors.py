@@ -22,8 +22,9 @@
     └── RuntimeFailure          the runtime refuses the model or fails while it runs
         ├── NoKernel            the runtime has no kernel for an operator, or for its dtypes
         ├── PartialAnswer       the runtime left out values that were wanted
-        ├── RuntimeCrash        the runtime's process died
-        └── RuntimeTimeout      the runtime's process ran out of time
+        └── RuntimeLost         the runtime's process is gone
+            ├── RuntimeCrash    it died
+            └── RuntimeTimeout  it ran out of time
 
 A mismatch is a result, not an error.
 """

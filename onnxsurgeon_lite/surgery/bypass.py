@@ -26,7 +26,8 @@ class Bypass:
         nodes = [index.nodes[position] for position in positions]
         made = [name for node in nodes for name in node.output if name]
         self._reads = dict.fromkeys(name for node in nodes for name in node.input if name)
-        self.entering = [name for name in self._reads if name not in made]
+        own = set(made)
+        self.entering = [name for name in self._reads if name not in own]
         self._readers = index.readers(made + self.entering)
         self._inside = set(positions)
         self.leaving = [n for n in made if n in index.outputs or self._outside(n)]
