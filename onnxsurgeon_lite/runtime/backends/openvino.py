@@ -38,7 +38,7 @@ class OpenVino:
         except RuntimeError as error:
             raise RuntimeFailure(
                 f"OpenVINO does not compile the model for {self._device}: {_reason(str(error))}",
-                f"it has {few(self.abilities.providers)}; options but provider and threads are its properties",
+                f"it has {few(self.abilities.providers)}; other options than provider and threads are its properties",
             ) from error
         self._compiled = compiled
         self._inputs = {name for port in self._compiled.inputs for name in port.get_names()}
