@@ -278,7 +278,7 @@ def test_the_difference_of_a_large_model_is_found_around_the_edit(step, monkeypa
     result = step.apply(model).model
     whole = diff(model, result)
 
-    monkeypatch.setattr(models, "_SMALL", 0)
+    monkeypatch.setattr(models, "_WHOLE", 0)
     found = edit_diff(model, result)
 
     assert found is not None
