@@ -185,8 +185,7 @@ class Call:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.stack.close()
         if isinstance(error, SurgeonError):
-            # the notes explain an error, too
-            error.told = tuple(self.notes) + error.told
+            error.told = tuple(self.notes) + error.told  # the notes explain an error, too
 
     def child(self) -> "Child":
         """Start the runtime's process, so that it gets ready while the rest is imported."""
@@ -200,7 +199,6 @@ class Call:
 
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> RuntimeOptions:
         """Return how the runtime works."""
-        # whole paths: the runtime's process may work in another folder
         libraries = (self._file(library, "library", ".so") for library in self.ops_library)
         # several runtimes at a time have one thread each by default, so that they do not compete
         shared = self.jobs > 0 or self.cluster is not None
@@ -292,8 +290,7 @@ class Call:
         # a generator can be read once: its samples go to files if they are needed again
         if not (found.samples.flows and again):
             return found
-        # the copies go with the call
-        folder = Path(self.stack.enter_context(TemporaryFolder()))
+        folder = Path(self.stack.enter_context(TemporaryFolder()))  # the copies go with the call
         return replace(found, samples=spooled(found.samples, folder / "samples"))
 
     def sources(
@@ -315,8 +312,7 @@ class Call:
         if reference is None:
             return None, given
         stored = self.sample_feeds(index, reference, again).samples
-        # one file with a row for each sample
-        if stored.count == 1 and given is not None and given.count != 1:
+        if stored.count == 1 and given is not None and given.count != 1:  # a row for each sample
             stored = stored.in_rows(given.count)
         return stored, given
 
@@ -434,8 +430,7 @@ class Call:
 
     def done(self, result: S) -> S:
         """Return a result that carries the notes; write its page where one is wanted."""
-        # notes travel with the result: who prints it shows them
-        result = result.with_told(self.notes)
+        result = result.with_told(self.notes)  # who prints the result shows the notes
         page.write_page(self.html, self.node_data, result, self.models, self.sight, self.begun)
         return result
 

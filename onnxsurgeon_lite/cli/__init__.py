@@ -41,8 +41,7 @@ def ended() -> int:
     code = 128 + ended_by[-1] if ended_by else code
     from onnxsurgeon_lite.atomic import clear_own
 
-    # temporary files of this process, whatever ended it
-    clear_own()
+    clear_own()  # temporary files of this process, whatever ended it
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -130,6 +130,8 @@ def _asked(
     return found.model, found.reference or reference, found.against or against
 
 
+# Without --journal the answers are kept until the search is complete, for --resume.
+# The result of an interrupted search is shown; then the exit code says so.
 @command("reducing")
 def reduce(
     call: Callable[..., "Reduction"],
@@ -162,12 +164,10 @@ def reduce(
         resume: Go on from the journal of a search that was cut short.
     """
     target = Target(model, "reduced", output, force, suffix="")
-    # without --journal the answers are kept until the search is complete, for --resume
-    kept = journal or target.path.with_suffix(".journal")
+    kept = journal or target.path.with_suffix(".journal")  # for --resume, while it is not complete
     result = call(model, output=target.path, journal=kept, force=target.replaceable())
     target.wrote()
     options.show(result, json)
-    # the result of an interrupted search is shown; then the exit code says so
     if not (result.complete or result.late):
         raise KeyboardInterrupt
     if journal is None and result.complete:

@@ -79,6 +79,8 @@ _PROVED = ("set-shape", "rebatch", "simplify")  # the runtime is needed in any c
 _LISTED = ("apply", "opset", "inline")  # their steps may be such that are proved
 
 
+# A field of the same name wins; `--unproved` is for verbs that are proved; with `keep` nothing is written.
+# A field that the help does not tell of cannot be typed.
 def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[..., None]:
     """A command that applies a verb's pass: the fields of it that its help tells of, and the options of every edit.
 
@@ -91,11 +93,9 @@ def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[
     @cache
     def parameters() -> tuple[Mapping[str, Parameter], ...]:
         """Those of the verb, those of every edit, those of a run."""
-        # a field that the help does not tell of cannot be typed
         _, said = explained(words.__doc__ or "")
         fields = {name: p for name, p in _fields(verb).items() if name in said}
         own = options.parameters(words, fields)
-        # a field of the same name wins; `--unproved` is for verbs that are proved; with `keep` nothing is written
         foreign = set(own) if verb in _PROVED + _LISTED else {*own, "unproved"}
         foreign |= set(_WRITING) if keep else set()
         usual = options.parameters(options.usual)

@@ -140,8 +140,7 @@ class _Drawing:
         Args:
             ranked: the model, with a rank for every input.
         """
-        # sizes above 1 first: at size 1 a broadcast hides errors
-        *drawn, smallest = _sizes(ranked)
+        *drawn, smallest = _sizes(ranked)  # sizes above 1 first: at size 1 a broadcast hides errors
         # not at sizes at which one run would take long
         wider = [sizes for sizes in drawn if _is_small(ranked, sizes)]
         for sizes in wider:
@@ -167,8 +166,7 @@ class _Drawing:
         for others in (double, sizes)[not _is_small(ranked, double) :] if is_made else ():
             try:
                 self._run(ranked, 1, others)
-                # then with other numbers for the inputs that have a default
-                if defaults := _other_defaults(ranked):
+                if defaults := _other_defaults(ranked):  # other numbers for inputs with a default
                     with suppress(RuntimeFailure, FeedsError):  # not every shape fits
                         self._run(ranked, 1, others, defaults)
                 return

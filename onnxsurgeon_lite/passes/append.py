@@ -46,6 +46,8 @@ class Append:
     keep: tuple[str, ...] = ()
     name: ClassVar[str] = "append"
 
+    # A shared input becomes one with this model's, so it needs no value to read.
+    # New outputs take the places of those that they are computed from.
     def apply(self, model: Model) -> PassResult:
         """Append.
 
@@ -63,7 +65,6 @@ class Append:
 
         # read the other graph, whose undeclared names have the types of this model
         guest, results = guest_of(self.what, model, known)
-        # a shared input becomes one with this model's, so it needs no value to read
         asked = [name for name in required_inputs(GraphIndex.of(guest)) if name not in self.share]
         unknown = [name for name in asked if links.get(name, name) not in index]
         if unknown:
@@ -78,7 +79,6 @@ class Append:
         for name in [name for name in keep if name not in read]:
             raise UnknownNameError(name, "what is read", read, "output")
         done = merge(model, guest, pairs, self.share, self.prefix, keep)
-        # new outputs take the places of those that they are computed from
         gone = [name for name in read if name not in keep]
         _take_places(done.model, index, set(gone))
         freed = rename_results(done.model, results)

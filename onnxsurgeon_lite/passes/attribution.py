@@ -211,6 +211,9 @@ def _image(index: GraphIndex) -> str:
     raise EditError("the model has no input of floats", "name a value: --to VALUE")
 
 
+# The body reads the sum so far, then a row of each scanned constant.
+# The sum starts at zeros of the input's shape.
+# `of` has a copy only if it depends on `to`.
 def _scanned(
     work: Derivative,
     of: str,
@@ -229,14 +232,12 @@ def _scanned(
     body = tape.body()
     value = tape.value(to)
     names = tape.names
-    # the body's inputs: the sum so far, then a row of each scanned constant
     given = [Term(body, names.fresh(), term.dtype) for term in (value, *scanned)]
     here = Term(body, value.name, value.dtype)
     moved = shift(here, given[1:])
     # a copy of the nodes between `to` and `of` that starts at the shifted input
     renamed, nodes = _again(work, of, to, moved.name)
     body.nodes.extend(nodes)
-    # `of` has a copy only if it depends on `to`
     work.require_dependent(of, [to], renamed.keys() & {of} and [to])
     names.types[moved.name] = index.types[to]
     seed = weights(body, body.value(renamed[of]))
@@ -249,7 +250,6 @@ def _scanned(
             name=term.name, type=TypeProto(tensor_type=TypeProto.Tensor(elem_type=term.dtype))
         )
     graph.output.add(name=total.name, type=graph.input[0].type)
-    # the sum starts at zeros of the input's shape
     start = tape.zeros(tape.dims(value), value.dtype)
     reads = [start.name] + [term.name for term in scanned]
     node = helper.make_node("Scan", reads, [], body=graph, num_scan_inputs=len(scanned))

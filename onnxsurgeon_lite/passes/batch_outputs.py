@@ -52,6 +52,7 @@ class BatchOutputs:
     count: str = COUNT
     name: ClassVar[str] = "batch-outputs"
 
+    # Of what is added only values of nodes need a declaration of their own.
     def apply(self, model: Model) -> PassResult:
         """Batch the outputs.
 
@@ -65,8 +66,7 @@ class BatchOutputs:
         groups = self._groups(index)
         kinds = {group: _common_type(index, names) for group, names in groups.items()}
 
-        # count the rows of each image, then pad and stack each group
-        result = model.copy()
+        result = model.copy()  # count the rows of each image, then pad and stack each group
         graph = result.proto.graph
         # each output becomes [most, ...] with its own count, then [1, most, ...], then one Concat
         appender = Appender(result)
@@ -83,7 +83,6 @@ class BatchOutputs:
         ragged = [info for info in graph.output if info.name in gone]
         kept = [info for info in graph.output if info.name not in gone]
         del graph.output[:]
-        # only values of nodes need a declaration of their own
         graph.value_info.extend(info for info in ragged if info.name in index.producer)
         for group, names in groups.items():
             kind = padded_type(kinds[group], [len(names), self.most])

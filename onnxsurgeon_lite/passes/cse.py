@@ -216,6 +216,10 @@ class _Merging:
         rename_parameters(graph, names)
         drop_declarations(graph, names)
 
+    # What a node reads may have merged before: it reads the value that is left.
+    # Bodies first see what is before them in the outer graph.
+    # A cheap key (operator, domain and values) comes first, the full one only where two nodes share it.
+    # The node of a graph output stays: the output must keep its name.
     def nodes(
         self,
         nodes: MutableSequence[NodeProto],
@@ -230,12 +234,10 @@ class _Merging:
         every = list(nodes)
         for position in looked:
             node, row = every[position], looked.row(position)
-            # what this node reads may have merged: it reads the value that is left
             if names and not names.keys().isdisjoint(row.needs):
                 rename_uses([node], names)
                 row = row._replace(needs=[names.get(name, name) for name in row.needs])
             alike |= _held(node) if row.op_type == "Constant" else {}
-            # bodies first see what is before them in the outer graph
             for _, body in walk.bodies(node) if row.attributed else ():
                 inner = rows_of(body.node)
                 self.graph(body, _Walk(inner.__getitem__, range(len(inner))), seen, alike)
@@ -243,7 +245,6 @@ class _Merging:
                 continue
             known = _Known(node, row.outputs, row.needs)
             reads = tuple([alike.get(name, name) for name in row.needs])
-            # a cheap key: operator, domain and values; the full one only where two share it
             shallow = row.op_type, row.domain, reads or known.content(alike)
             several = seen.get(shallow)
             same = known.same_of(several, alike) if several else None
@@ -251,16 +252,13 @@ class _Merging:
                 seen[shallow] = [known]
             elif same is None:
                 several.append(known)
-            # a graph output must keep its name, so its node stays
             elif not any(name in kept for name in row.outputs):
                 names.update(zip(row.outputs, same.outputs, strict=True))
                 gone.append(position)
-                # readers of both values may be equal now
-                looked.merged(row.outputs + same.outputs)
+                looked.merged(row.outputs + same.outputs)  # readers of both values may be equal now
         drop_at(nodes, gone)
         self.count += len(gone)
-        # omitted outputs
-        names.pop("", None)
+        names.pop("", None)  # omitted outputs
         return names
 
     def _is_mergeable(self, node: NodeProto, row: NodeRow) -> bool:

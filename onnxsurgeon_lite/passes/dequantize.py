@@ -252,8 +252,7 @@ class _Floats:
             handler = self._moved
         if handler is not None:
             made = list(handler(node))
-            # constants that the handler needed first
-            yield from self.before
+            yield from self.before  # constants that the handler needed first
             yield from made
             self.before = []
 
@@ -350,7 +349,9 @@ class _Floats:
         """Let the integers stand for the numbers themselves: their scale is 1."""
         integers, scale, zero = node.output
         # all that reads the scale must be products, as they can do without it
-        factors = self._factors(scale) if scale and zero and integers not in self.left else None
+        factors = (
+            _factors(self.index, scale) if scale and zero and integers not in self.left else None
+        )
         if factors is None:
             self.reasons[integers] = "something needs its integers"
             return
@@ -360,31 +361,6 @@ class _Floats:
         self.renamed[scale] = self.constant(f"{scale}_float", np.ones((), np.float32))
         self.grids[integers] = self._key(self.renamed[scale], zero)
         yield from ()
-
-    def _factors(self, scale: str) -> set[str] | None:
-        """Return the values that are products of a scale; None if something else than a product reads one."""
-        found, pending = set[str](), [scale]
-        while pending:
-            name = pending.pop()
-            found.add(name)
-            readers = [self.index.nodes[place] for place in self.index.users(name)]
-            if name in self.index.outputs or any(
-                n.op_type not in ("Mul", DEQUANTIZE) for n in readers
-            ):
-                return None
-            scaling = [n for n in readers if n.op_type == "Mul"]
-            # scale * scale of two operands is a scale, too; scale * product is the result
-            pending += (n.output[0] for n in scaling if not any(map(self._is_product, n.input)))
-        return found
-
-    def _is_product(self, name: str) -> bool:
-        """Return whether a value is the result of an operator on integers, as floats."""
-        maker = self.index.producer.get(name)
-        node = None if maker is None else self.index.nodes[maker]
-        # integers are cast before they are scaled
-        if node is None or node.op_type != "Cast":
-            return node is not None and node.op_type in PRODUCTS
-        return self._is_product(node.input[0])
 
     def _is_scaled(self, name: str, scales: Sequence[set[str]]) -> bool:
         """Return whether all that reads a product makes it a float, and multiplies it by its scales."""
@@ -486,8 +462,7 @@ class _Floats:
             return self.real[name]
         integers = constant_of(self.index, name)
         grid = self._grid(scale, zero, axis)
-        # not constant: perhaps moved from a constant
-        if integers is None:
+        if integers is None:  # not constant: perhaps moved from a constant
             return self._moved_constant(name, scale, zero)
         if grid is None or not grid.fits(integers.shape):
             return None
@@ -526,3 +501,33 @@ class _Floats:
             return None
         bias, one, two = (np.asarray(array, np.float64) for array in arrays)
         return self.constant(f"{name}_float", (bias * one * two).astype(self._dtype(scale)))
+
+
+# A scale is followed through its products: scale, scale * other scale, ...
+def _factors(index: GraphIndex, scale: str) -> set[str] | None:
+    """Return the values that are products of a scale; None if something else than a product reads one."""
+    found, pending = set[str](), [scale]
+    while pending:
+        name = pending.pop()
+        found.add(name)
+        readers = [index.nodes[place] for place in index.users(name)]
+        if name in index.outputs or any(n.op_type not in ("Mul", DEQUANTIZE) for n in readers):
+            return None
+        # scale * scale of two operands is a scale, too; scale * product is the result
+        # what is dequantized with the scale goes on as floats: nothing to follow there
+        pending += (
+            n.output[0]
+            for n in readers
+            if n.op_type == "Mul" and not any(_is_product(index, i) for i in n.input)
+        )
+    return found
+
+
+def _is_product(index: GraphIndex, name: str) -> bool:
+    """Return whether a value is the result of an operator on integers, as floats."""
+    if name not in index.producer:
+        return False
+    node = index.nodes[index.producer[name]]
+    # integers are cast before they are scaled
+    is_cast = node.op_type == "Cast"
+    return _is_product(index, node.input[0]) if is_cast else node.op_type in PRODUCTS

@@ -153,6 +153,7 @@ class _Writer:
             case _:
                 raise BuildError(f"{ast.unparse(value)!r} is no node", _HINT)
 
+    # A named constant gives its tensor the name.
     def _append(
         self,
         operator: str,
@@ -182,7 +183,6 @@ class _Writer:
         for slot, (name, number) in enumerate(zip(names, values, strict=True)):
             if name is None and number is not None:
                 kind, called = self._dtype(schema, slot, names, number), inputs[slot]
-                # a named constant gives its tensor the name
                 base = called.id if isinstance(called, ast.Name) else "number"
                 names[slot] = self._constant(number, kind, base)
         node.input.extend(name or "" for name in names)

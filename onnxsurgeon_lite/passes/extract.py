@@ -49,6 +49,9 @@ class Extract:
     part: tuple[str, ...] = ()
     name: ClassVar[str] = "extract"
 
+    # `part` gives nodes instead of values: the cut is what crosses their border.
+    # Values that a body captures are inputs of it as a model.
+    # The missing inputs of an open cut are added, so the second attempt closes.
     def apply(self, model: Model) -> PassResult:
         """Cut the submodel out.
 
@@ -60,8 +63,7 @@ class Extract:
         """
         index = GraphIndex.of(model)
         body, step = self._inside(index)
-        # a cut inside a body is a cut of that body as a model
-        if body is not index:
+        if body is not index:  # a cut inside a body is a cut of that body as a model
             return replace(step.apply(body.model), changed=True)
         own_inputs = tuple(name for name in index.inputs if name not in index.initializers)
         inputs = select_values(index, self.inputs)
@@ -69,19 +71,16 @@ class Extract:
         notes = inputs.notes + outputs.notes
         around: tuple[Sequence[str], Sequence[str]] = own_inputs, tuple(index.outputs)
         if self.part:
-            # nodes instead of values: what crosses their border
             nodes = {p for s in split_names(index, self.part) for p in select_nodes(index, s)}
             around = boundary(index, nodes)
         wanted_inputs = tuple(inputs.names if self.inputs else around[0])
         wanted_outputs = tuple(outputs.names if self.outputs else around[1])
-        # values that a body captures are inputs of it as a model
         wanted_inputs += tuple(_from_outside(index, wanted_inputs, wanted_outputs))
         try:
             cut = close(index, wanted_inputs, wanted_outputs)
         except OpenCutError:
             if not self.auto_inputs:
                 raise
-            # the missing inputs are added, so the second attempt closes
             added = missing_inputs(index, wanted_inputs, wanted_outputs)
             notes.append(f"added to the inputs to close the cut: {', '.join(map(repr, added))}")
             cut = close(index, wanted_inputs + tuple(added), wanted_outputs)

@@ -49,6 +49,7 @@ class Freeze:
     name: ClassVar[str] = "freeze"
     retypes: ClassVar[bool] = True
 
+    # Sizes may have been open: what follows from them is known then.
     def apply(self, model: Model) -> PassResult:
         """Freeze.
 
@@ -79,12 +80,10 @@ class Freeze:
             changes.append(f"input {value!r} is a constant now")
         # types follow where the input had open sizes; then relaxed types are restored
         after = settle(index, result)
-        # sizes were open: what follows from them is known now
-        if any(_is_open(index.inputs[value]) for value in frozen):
+        if any(_is_open(index.inputs[value]) for value in frozen):  # what follows is known now
             notes += retype(model, after, frozen)
         restore(result, relaxed)
-        # compute what depends on nothing else now
-        if self.fold and frozen:
+        if self.fold and frozen:  # compute what depends on nothing else now
             require_schemas(after)
             result, folded, more = _folded(result, frozen, self.limit, self.unroll)
             changes += folded

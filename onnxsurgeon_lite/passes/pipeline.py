@@ -27,6 +27,7 @@ class Pipeline:
     name: ClassVar[str] = "pipeline"
     retypes: ClassVar[bool] = True
 
+    # The types of all steps together have to fit: the outermost pipeline checks them.
     def apply(self, model: Model) -> PassResult:
         """Apply all passes.
 
@@ -52,8 +53,7 @@ class Pipeline:
                 place = f"step {number + 1} of {len(self.passes)}{after}"
                 error.add_note(f"in pass {step.name!r}, {place}")
                 raise
-            # collect what each step says
-            current = result.model if result.changed else current
+            current = result.model if result.changed else current  # collect what each step says
             notes += result.notes
             changes += result.changes
             unproved |= result.unproved
@@ -64,8 +64,6 @@ class Pipeline:
                 turned[name] = tuple(so_far[axis] for axis in order)
         if current is model:
             return PassResult(model, changed=False, notes=tuple(notes))
-        # the types of all steps together have to fit
-        # the outermost pipeline checks
         if left and outer is None:
             notes += retype(model, GraphIndex.of(current), left)
         done = PassResult(current, True, tuple(notes), tuple(changes), unproved, frozen)

@@ -40,6 +40,7 @@ class Remove:
     bridge: str | None = None
     name: ClassVar[str] = "remove"
 
+    # Types decide which value can replace which.
     @in_bodies(values=("bridge",), nodes=("nodes",), each="nodes")
     def apply(self, model: Model) -> PassResult:
         """Remove the nodes.
@@ -53,7 +54,6 @@ class Remove:
         wanted = split_names(index, self.nodes)
         parts = [part for name in wanted for part in _parts(index, name)]
         inside = {position for part in parts for position in part}
-        # their types decide what can replace what
         typed = index.made_by(inside).union(*(index.nodes[p].input for p in inside)) - {""}
         index.foresee(typed)
         index.learn_types(typed)
@@ -66,8 +66,7 @@ class Remove:
             bypass |= found
             together.update(found if len(part) > 1 else ())
         positions = list(chosen)
-        # a chain of removed nodes: to its end
-        for value in bypass:
+        for value in bypass:  # a chain of removed nodes: to its end
             bypass[value] = _end(bypass, value)
         result = model.copy()
         graph = result.proto.graph

@@ -22,6 +22,7 @@ _TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 
 
+# Tensors stay in the file, if its format allows that.
 def open_checkpoint(path: Path) -> ReferenceSet:
     """Open the parameters in a `.safetensors` or PyTorch file, or any reference set."""
     if path.suffix not in _TORCH_SUFFIXES:
@@ -39,7 +40,6 @@ def open_checkpoint(path: Path) -> ReferenceSet:
         require_regular(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle versions that torch then refuses anyway
-            # tensors stay in the file, if its format allows that
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
     except pickle.UnpicklingError as error:
         raise ReferenceSetError(
@@ -53,8 +53,7 @@ def open_checkpoint(path: Path) -> ReferenceSet:
             f"cannot read {str(path)!r}: {said(error).splitlines()[0]}"
         ) from error
     state = _unwrapped(found)
-    # what training scripts store besides parameters is left out
-    entries = {
+    entries = {  # what training scripts store besides parameters is left out
         str(name): Entry(partial(_array, tensor), tuple(tensor.shape))
         for name, tensor in state.items()
         if isinstance(tensor, torch.Tensor) and tensor.dtype in DTYPES

@@ -26,6 +26,7 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
 
+# Feeds take the place of the factory's arguments.
 def record_factory(
     target: object,
     folder: Path,
@@ -50,7 +51,6 @@ def record_factory(
         module, args, kwargs = _module(target)
         if feeds is not None:
             sample = _bound(module, _tensors(open_references(feeds, inputs)))
-            # feeds take the place of the factory's arguments
             args, kwargs = sample.args, sample.kwargs
         done = record_module(
             _Compiled(module, compiler) if compiler else module,

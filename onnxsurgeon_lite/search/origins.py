@@ -114,8 +114,7 @@ def origins(
     settled: set[int] = set()
     lost: set[int] = set()
     while pending:
-        # probe the next items in order
-        asked = pending[: max(1, wave(pending))]
+        asked = pending[: max(1, wave(pending))]  # probe the next items in order
         last = asked[-1]
         answers = probe(asked)
         bad = {item for item, is_good in answers.items() if not is_good}

@@ -106,6 +106,7 @@ def shortest_run(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> 
     return list(items[start : start + count])
 
 
+# What a group is worth: the errors that keeping it avoids.
 def by_worth(
     effects: Sequence[float], needs: Sequence[frozenset[H]]
 ) -> tuple[list[frozenset[H]], list[float]]:
@@ -116,8 +117,7 @@ def by_worth(
     Args:
         effects: the error of each rounding. needs: the items that must all be kept to be without it.
     """
-    # item -> the roundings that need it
-    users = defaultdict[H, list[int]](list)
+    users = defaultdict[H, list[int]](list)  # item -> the roundings that need it
     for number, items in enumerate(needs):
         for item in items:
             users[item].append(number)
@@ -140,7 +140,6 @@ def by_worth(
             missing[user] -= group
             if missing[user]:
                 heapq.heappush(heap, (-_worth(effects[user], missing[user]), user))
-        # the errors that keeping this group avoids
         gone.append([effects[user] for user in touched if not missing[user]])
 
     # from the errors that nothing avoids, back from the last group to the first: add what each one avoids

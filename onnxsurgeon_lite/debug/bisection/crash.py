@@ -21,6 +21,7 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 
+# Of a Loop that never ends the trip count says why.
 def crash_of(
     error: RuntimeLost,
     space: Space,
@@ -46,8 +47,7 @@ def crash_of(
     node = index.nodes[position]
     culprit = culprit_at(space, next(space.number[name] for name in node.output if name))
 
-    # what it reads is computed without it
-    before = Observer(index, runtime)
+    before = Observer(index, runtime)  # what it reads is computed without it
     before.feed(feeds)
     for name, value in given.items():
         before.put(name, value, type_of(value))
@@ -58,7 +58,6 @@ def crash_of(
     names = {*read, *culprit.outputs}
     known = {name: references.read(name) for name in names if name in references}
     tensors = {name: (known.get(name), read.get(name)) for name in names}
-    # a Loop that never ends: its trip count says why
     endless = isinstance(error, RuntimeTimeout) and node.op_type == "Loop"
     limit = _limit(node, tensors) if endless else ""
     culprit.findings = [Finding("crash", f"{error.message}{limit}")]

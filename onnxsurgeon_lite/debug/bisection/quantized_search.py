@@ -70,8 +70,7 @@ class QuantizedSearch:
         """Name the nodes that err more than their quantization rounds."""
         values = self.values
         space = Space(values.index)
-        # output -> how far rounding alone may move it; filled below
-        errors: dict[str, float] = {}
+        errors: dict[str, float] = {}  # output -> how far rounding alone may move it; filled below
         grids = values.quantizers.grids
         judge = AgainstReferences(
             self.tolerance, grids=grids, noise=errors, references=values.named()
@@ -84,8 +83,7 @@ class QuantizedSearch:
         result.notes += examination.notes
         errors |= self._floor_of(targets)  # the judge sees them from here on
         judge.outputs = dict.fromkeys(targets)
-        # the whole model, as it is written
-        outputs = run(self.written, values.feeds, self.runtime, targets)
+        outputs = run(self.written, values.feeds, self.runtime, targets)  # the model as it is
         wrong = [name for name in targets if not judge.good(name, outputs[name])]
         for name in wrong:
             stored = judge.references.read(name)

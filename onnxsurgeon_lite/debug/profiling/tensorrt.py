@@ -53,8 +53,7 @@ def read_profile(path: Path, index: GraphIndex, layers: Path | None = None) -> P
         raise UsageError(f"{str(path)!r} is no profile of TensorRT: {error!r}", _WRITE) from error
     if not all(math.isfinite(each) and each >= 0 for each in seconds):
         raise UsageError(f"{str(path)!r} has times that are none", _WRITE)
-    # layer -> (type, metadata)
-    told = _layers(layers) if layers else {}
+    told = _layers(layers) if layers else {}  # layer -> (type, metadata)
     nodes = []
     for entry, own in zip(timed, seconds, strict=True):
         name = str(entry["name"])

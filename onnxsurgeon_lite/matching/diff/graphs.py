@@ -96,8 +96,7 @@ class GraphDiff:
     ) -> None:
         self.context = context
         self.scopes = first, second = scopes
-        # what a body captures corresponds as in the graph around it
-        needed = (
+        needed = (  # what a body captures corresponds as in the graph around it
             set(chain.from_iterable(map(first.needs, range(len(first.reads))))) if outer else set()
         )
         outside = outer.counterparts(n for n in needed if n not in first.index) if outer else {}
@@ -140,8 +139,7 @@ class GraphDiff:
         ):
             if not self.wiring.corresponds(name, value):
                 yield Change(f"input {slot}", quoted(name), quoted(value))
-        # new names are renames, as long as the same outputs are there
-        if node == other:
+        if node == other:  # new names are renames, as long as the same outputs are there
             return
         # outputs may have new names, but each slot must be used or omitted on both sides
         for slot, (name, value) in enumerate(
@@ -336,8 +334,7 @@ class GraphDiff:
         renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
         # name in the first graph -> name in the second
         pairs = {name: renamed.get(name, name) for name in mine}
-        # values under both names, whichever side declares them
-        known = set(pairs.values())
+        known = set(pairs.values())  # values under both names, whichever side declares them
         pairs |= {name: other for name, other in renamed.items() if other in theirs}
         known |= set(pairs.values())
         pairs |= {other: other for other in theirs if other not in known}
@@ -354,7 +351,7 @@ class GraphDiff:
             changes = tuple(self._value(one or none, two or none, self.context.dims))
             if changes:
                 yield Difference("changed", "value", self._subject(name), name, other, changes)
-        yield from self._annotations()
+        yield from _annotations(self.scopes, self.wiring.names)
         changes = tuple(text_changes(first, second))
         if self.scopes[0].path:
             self.context.rename("graphs", first.name, second.name)
@@ -368,35 +365,36 @@ class GraphDiff:
         index = self.scopes[side].index
         return info is None and (name not in index or name in index.inputs or name in index.outputs)
 
-    def _annotations(self) -> Iterator[Difference]:
-        first, second = (
-            {
-                a.tensor_name: {e.key: e.value for e in a.quant_parameter_tensor_names}
-                for a in scope.index.graph.quantization_annotation
-            }
-            for scope in self.scopes
-        )
-        renamed = self.wiring.names
-        # names of the first graph as the second writes them, so that renames do not count
-        mine = {
-            renamed.get(name, name): {key: renamed.get(v, v) for key, v in parameters.items()}
-            for name, parameters in first.items()
-        }
-        for name in dict.fromkeys(chain(mine, second)):
-            changes = entry_changes("parameter", mine.get(name, {}), second.get(name, {}))
-            if changes or (name in mine) != (name in second):
-                yield Difference(
-                    "changed",
-                    "metadata",
-                    f"quantization annotation of {name!r}",
-                    changes=tuple(changes),
-                )
-
     def _subject(self, name: str) -> str:
         path = self.scopes[0].path
         return f"{name!r} in {path}" if path else repr(name)
 
 
+def _annotations(scopes: Iterable[NamedGraph], renamed: dict[str, str]) -> Iterator[Difference]:
+    # tensor -> parameter, such as SCALE_TENSOR -> the tensor that has it
+    first, second = (
+        {
+            a.tensor_name: {e.key: e.value for e in a.quant_parameter_tensor_names}
+            for a in scope.index.graph.quantization_annotation
+        }
+        for scope in scopes
+    )
+    mine = {  # names of the first graph as the second writes them, so that renames do not count
+        renamed.get(name, name): {key: renamed.get(v, v) for key, v in parameters.items()}
+        for name, parameters in first.items()
+    }
+    for name in dict.fromkeys(chain(mine, second)):
+        changes = entry_changes("parameter", mine.get(name, {}), second.get(name, {}))
+        if changes or (name in mine) != (name in second):
+            yield Difference(
+                "changed",
+                "metadata",
+                f"quantization annotation of {name!r}",
+                changes=tuple(changes),
+            )
+
+
+# Block by block, so that large tensors are never in memory as a whole.
 def compare_contents(
     models: tuple[Model, Model],
     tensor: TensorProto,
@@ -411,8 +409,7 @@ def compare_contents(
     if tensor.data_type == TensorProto.STRING:
         return _compare_strings(tensor, other)
     first, second = models
-    # both read the same range of one file: equal without reading
-    if (
+    if (  # both read the same range of one file: equal without reading
         is_external(tensor)
         and is_external(other)
         and _place(first, tensor) == _place(second, other)
@@ -421,7 +418,6 @@ def compare_contents(
     elements = math.prod(tensor.dims)
     seen = differing = exceeding = 0
     max_abs, equal = 0.0, True
-    # block by block, so that large tensors are never in memory as a whole
     for mine, theirs in zip(_blocks(first, tensor), _blocks(second, other), strict=True):
         # elements in this block; counted by eight, because int4 and int2 share bytes
         count = min(elements - seen, 8 * len(mine) // _bytes_of(tensor.data_type, 8))

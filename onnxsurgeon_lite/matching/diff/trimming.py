@@ -33,6 +33,12 @@ class Trimmed:
     constants: set[str] = field(default_factory=set)
 
 
+# 1. What is cheap to count comes first: a large edit ends there.
+# 2. The parts that differ: what the nodes of one side make, and the inputs and initializers of one side.
+# 3. Folding: an initializer on one side that is computed from initializers on the other is no difference to readers.
+# 4. Equal nodes that read what differs are kept, too: the diff pairs the differing nodes by their neighbors.
+# 5. What kept nodes read and none of them makes becomes an input of both trimmed graphs.
+# 6. Pairs are places in the trimmed graphs.
 def trim(first: Model, second: Model) -> Trimmed | None:
     """Trim the main graphs; None when they differ in too many places."""
     mine, theirs = first.proto.graph, second.proto.graph
@@ -41,43 +47,35 @@ def trim(first: Model, second: Model) -> Trimmed | None:
         (len(theirs.node), len(theirs.value_info)),
         strict=True,
     )
-    # first what is cheap to count: a large edit ends here
     many = any(abs(count - other) > _MOST_DIFFERENT for count, other in counts)
     if many or _differ_much(mine.value_info, theirs.value_info):
         return None
     one, two = _TrimmedGraph(first), _TrimmedGraph(second)
-    # values whose declared types differ
-    redeclared = one.declared.unlike(two.declared)
+    redeclared = one.declared.unlike(two.declared)  # values whose declared types differ
     if len(redeclared) > _MOST_DIFFERENT:
         return None
-    # the nodes that only one side has
-    same = _Same.of(one.encoded, two.encoded)
+    same = _Same.of(one.encoded, two.encoded)  # the nodes that only one side has
     one.kept = [i for i in same.mine if i not in same.moved]
     moved = set(same.moved.values())
     two.kept = [i for i in same.theirs if i not in moved]
     if max(len(one.kept), len(two.kept)) > _MOST_DIFFERENT:
         return None
-    # what these nodes produce, and the inputs and initializers that only one side has
     made = set(walk.outputs(one.left + two.left))
     leaves = {name for _, name in one.leaves ^ two.leaves}
     if len(made | leaves | redeclared) > _MOST_DIFFERENT:
         return None
-    # folding: an initializer on one side, computed from initializers on the other
     folded = leaves & (one.computed() | two.computed())  # each reader reads the same as before
     others = made - folded | redeclared
-    # equal nodes that read one of these are kept too: the diff pairs the differing nodes by their neighbors
     touched = {i for i in one.encoded.mentioning(others | leaves) if i in same}
     touched = _thin_readers(one, touched, leaves - others, others)
     one.kept = sorted(touched.union(one.kept))
     two.kept = sorted({same[i] for i in touched}.union(two.kept))
-    # what kept nodes read but nothing kept produces becomes an input of both trimmed graphs
     needed = one.needs | two.needs
     outer = needed - one.own - two.own
     unequal = {t.name for t in _unequal(one.graph.initializer, two.graph.initializer)}
     constants = {n for kind, n in one.leaves & two.leaves if kind == "initializer" and n in needed}
     needed |= unequal
     scopes = one.scope(needed, outer), two.scope(needed, outer)
-    # position in the second graph -> position in its trimmed graph
     places = {position: place for place, position in enumerate(two.kept)}
     pairs = [(place, places[same[i]]) for place, i in enumerate(one.kept) if i in same]
     return Trimmed(scopes, pairs, constants - unequal)

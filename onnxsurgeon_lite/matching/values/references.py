@@ -297,6 +297,8 @@ def _left_over(
     return [name for name in rest if name not in matching.lost_names and name not in index.inputs]
 
 
+# Where equal names also agree in operators and wiring, no numbers are needed.
+# Values that are computed from inputs are listed, and no constants.
 def aligned_models(
     references: ReferenceSet,
     other: GraphIndex,
@@ -307,7 +309,6 @@ def aligned_models(
     progress: Progress,
 ) -> ReferenceSet:
     """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
-    # where equal names also agree in operators and wiring, no numbers are needed
     if how == "names" or (how is None and names_settle(index, other)):
         return _of_equal_names(references, index, other)
     if how is not None and how != "auto":
@@ -332,7 +333,6 @@ def aligned_models(
         ("the model", ours, matching.only_b),
         (repr(references.place), theirs, matching.only_a),
     ):
-        # values that are computed from inputs, so that constants are not listed
         alone = [side.facts[name] for name in names if side.facts[name].inputs]
         notes += _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
     theirs_alone = [name for name in matching.only_a if name in references]
