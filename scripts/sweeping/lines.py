@@ -15,6 +15,7 @@ the value of its name has in the model, every node and weight is there, and noth
     once          the result has the first feeds inside: no others are run
     NHWC          the input is transposed
     trains        what trains has other values
+    shallower     a layer is gone: values have other numbers, of the same shapes and dtypes
     looks         nothing is written
 """
 
@@ -51,6 +52,7 @@ edit clean MODEL OUT : removes
 edit cse MODEL OUT : removes
 edit dedupe MODEL OUT : removes
 edit dequantize MODEL OUT : removes near
+edit drop-layer MODEL 0 OUT : removes shallower
 edit fix MODEL OUT
 edit fold MODEL OUT : removes
 edit freeze MODEL INPUT=input.npy OUT : once
