@@ -169,12 +169,12 @@ def optimized(model: "ModelLike", opt: OptLevel = "all") -> "Iterator[Model]":
 
 
 def _optimized(index: "GraphIndex", call: Call, weights: bool = True) -> "Model":
-    """Return what the runtime makes of a model, with notes of what its nodes stand for; its files end with the call."""
+    """Return the model as the runtime optimizes it; each fused node lists the nodes that it replaces."""
     from onnxsurgeon_lite.runtime.optimized import OPTIMIZERS, optimized_model
 
     runtime = call.runtime_of(call.options(lean=False))
     index.require_sound()
-    # its weights are files in a folder that goes with the block
+    # its weights are files in a folder that is removed when the call ends
     made = call.stack.enter_context(optimized_model(index, runtime, weights))
     _note_origins(index, made)
     changed = ", ".join(runtime.optimizers())
@@ -186,7 +186,7 @@ def _optimized(index: "GraphIndex", call: Call, weights: bool = True) -> "Model"
 
 
 def _note_origins(index: "GraphIndex", made: "Model") -> None:
-    """Note in nodes that the runtime made for which nodes of the model they stand."""
+    """Write into the metadata of each node that the runtime made which nodes of the model it replaces."""
     from onnxsurgeon_lite.debug.profiling.parts import parts
     from onnxsurgeon_lite.names import STANDS_FOR
 
@@ -194,7 +194,7 @@ def _note_origins(index: "GraphIndex", made: "Model") -> None:
     for part in parts(index, made.proto.graph.node):
         covered = " ".join(map(index.node_id, part.positions))
         for node in filter(None, map(nodes.get, part.kernels)):
-            # a node that stands for the same operator needs no note
+            # a node that replaces one of its own operator needs no note
             if [node.op_type] != [index.nodes[p].op_type for p in part.positions]:
                 node.metadata_props.add(key=STANDS_FOR, value=covered)
 

@@ -115,7 +115,7 @@ def _asked(
 ) -> tuple[Path, str | None, Path | None]:
     """(model, references, other model): as given, else what the folder offers."""
     ways = [way for way in (reference, against, settings, find) if way]
-    # the library says the same; here it comes before the folder is searched for what is missing
+    # `osl.bisect` refuses this too, but here a folder is searched for references before it is called
     if len(ways) > 1:
         raise UsageError(
             "there are several things to compare with",

@@ -278,7 +278,7 @@ def _of_package(verb: str) -> Any:
     about, said = explained(found[verb].__doc__ or verb)
     lines = [f"    {name}: {said.get(name, 'A field of the pass.')}" for name in _fields(verb)]
 
-    # stands for the function that our own verbs have: a name and a docstring
+    # typer reads a command's name and help from a function: this one has those of the plugin's pass
     def words() -> None: ...
 
     words.__name__ = verb.replace("-", "_")

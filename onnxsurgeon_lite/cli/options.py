@@ -388,7 +388,7 @@ _OPTIMIZED = re.compile(r"optimized(?:=(?P<opt>basic|extended|all))?:(?P<model>.
 
 
 def _model_of(given: object, stack: ExitStack) -> object:
-    """Return what the runtime makes of a model for `optimized:MODEL`, unless a file has this name."""
+    """Return the model as the runtime optimizes it for `optimized:MODEL`, unless a file has this name."""
     asked = _OPTIMIZED.fullmatch(str(given)) if isinstance(given, Path) else None
     if asked is None or os.path.lexists(str(given)):
         return given

@@ -92,7 +92,7 @@ def crashing_node(
     if part.runs(len(nodes)):
         return None
     # Binary search for the first prefix that does not run. `range(1, n)`: the whole is known to crash, an empty prefix
-    # runs. bisect_left finds the first True, and index i stands for i + 1 nodes: so nodes[i] is the one that crashes.
+    # runs. At index i the prefix has i + 1 nodes, so the first True is the index of the node that crashes.
     survives = bisect_left(range(1, len(nodes)), True, key=lambda count: not part.runs(count))
     return nodes[survives]
 

@@ -95,9 +95,8 @@ class Effects:
             size = value.function("Abs")
             yield tape.op("ReduceMax", size, keepdims=0)
             yield tape.op("ReduceMin", (size > 0).where(size, inf), keepdims=0)
-        # The error of the outputs is about gradient * (rounded - value), summed up as a norm. For a large constant the
-        # gradient by its readers' results times these stands for it, times the share that rounding loses (see
-        # `_effect`).
+        # The error of the outputs is about gradient * (rounded - value), summed up as a norm. For a large constant this
+        # is estimated from what its readers compute: gradient * result * relative rounding error (see `_effect`).
         for name in moved:
             changed = Term(tape, name, _FLOAT)
             error = changed if _is_large(unit) else self._error(unit, value)

@@ -32,12 +32,12 @@ class Fusion:
 
 @dataclass(repr=False)
 class Fusions(Shown):
-    """What a runtime made of the nodes of a model's main graph.
+    """The nodes of a model's main graph that a runtime fused or replaced, and those that it almost fused.
 
     Attributes:
         optimizers: those that changed the model.
-        made: the nodes that it made, and what they stand for.
-        missed: what it would have fused but for one thing.
+        made: the nodes that it made, each with the nodes that it replaces.
+        missed: the nodes that it would have fused but for one thing.
 
     Example:
         >>> found = osl.inspect("transformer_block.onnx", optimized=True, opt="extended")
@@ -51,7 +51,7 @@ class Fusions(Shown):
 
 
 def fusions(index: GraphIndex, optimized: GraphIndex) -> Fusions:
-    """Compare a model with what the runtime made of it; `optimized` notes what each node stands for."""
+    """Compare a model with its optimized form, whose nodes list in their metadata which nodes they replace."""
     notes = [(node.op_type, entry) for node in optimized.nodes for entry in node.metadata_props]
     made = [Fusion(op, entry.value.split()) for op, entry in notes if entry.key == STANDS_FOR]
     told = (e.value for e in optimized.model.proto.metadata_props if e.key == OPTIMIZERS)

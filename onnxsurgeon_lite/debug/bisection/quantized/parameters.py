@@ -80,7 +80,7 @@ class Parameter:
         where = "" if own.size == 1 else f" of channel {at}"
         by = f" (x{other[at] / own[at]:.4g})" if self.is_scale and own[at] else ""
         more = f"; {off.size} of {own.size} channels differ" if off.size > 1 else ""
-        # a scale of 1 that expanding made stands for the scale that the product gets: it has no name in the model
+        # Expanding a node adds a scale of 1 for its product, whose own scale has no name in the model.
         if UNIT in self.name:
             return f"another scale of {self.name.split(UNIT)[0]!r}{where}{by} {why}{more}"
         return f"{what} {self.name!r}{where} is {own[at]:.6g}, {other[at]:.6g}{by} {why}{more}"
