@@ -12,9 +12,8 @@ import runpy
 import signal
 import sys
 
-_LIBRARY = (
-    ctypes.CDLL(None) if sys.platform == "linux" else None
-)  # opened here: a fork beside other threads may wait for ever for it
+# opened here: a fork beside other threads may wait for ever for it
+_LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def guarded(*arguments: str, memory_limit: int = 0, python: str = "", place: str = "") -> list[str]:

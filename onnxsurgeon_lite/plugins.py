@@ -18,9 +18,8 @@ READERS = "onnxsurgeon_lite.readers"
 
 def offered(group: str) -> "Mapping[str, EntryPoint]":
     """Return name -> entry point, without importing any."""
-    from importlib.metadata import (
-        entry_points,  # imported late: few commands ask, and it takes 20 ms
-    )
+    # imported late: few commands ask, and it takes 20 ms
+    from importlib.metadata import entry_points
 
     return {entry.name: entry for entry in entry_points(group=group)}
 

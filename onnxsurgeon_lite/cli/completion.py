@@ -22,11 +22,8 @@ Ask = Callable[["Completions", str], list[str]]
 
 _NOT_PLAIN = r"[^\w./,+%@:=-]"  # what bash may take for more than itself
 _ACTIVE = {"": "$`!;&|<>()", '"': "$`!", "'": ""}  # what runs something, by the quote around it
-_ESCAPED = {
-    "": None,
-    '"': '$`"\\',
-    "'": "",
-}  # what a backslash takes the meaning from; None: anything
+# what a backslash takes the meaning from; None: anything
+_ESCAPED = {"": None, '"': '$`"\\', "'": ""}
 
 
 def answer(shell: str, group: Any) -> None:

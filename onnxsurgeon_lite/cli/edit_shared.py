@@ -70,9 +70,8 @@ _COMPLETED = {
     "stack": completion.scopes,
 }
 """Field -> what completes it."""
-_WORD = re.compile(
-    r"(tuple\[)?(str|int|float|bool)(, \.\.\.\])?( \| None)?"
-)  # of a field that is typed
+# of a field that is typed
+_WORD = re.compile(r"(tuple\[)?(str|int|float|bool)(, \.\.\.\])?( \| None)?")
 _WORDS = {"int": int, "float": float, "bool": bool}
 _OF_A_FILE = ("apply", "script")  # their own file is the first argument, the model the second
 _PROVED = ("set-shape", "rebatch", "simplify")  # the runtime is needed in any case

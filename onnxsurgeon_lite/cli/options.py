@@ -504,8 +504,9 @@ def show(
     """Print a result, or its JSON; say what else was written."""
     from onnxsurgeon_lite.report import results
 
-    how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
-    how["told"] = told
+    how: dict[str, bool | str] = dict(
+        every_metric=metrics == "all", verbose=verbose, by=by, told=told
+    )
     results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
     for place in (html, node_data):
         if place is not None and not json:

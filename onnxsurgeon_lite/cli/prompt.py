@@ -25,15 +25,8 @@ if TYPE_CHECKING:
 _ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
 _SOURCES = ("against", "a", "b", "find", "fp16_risk")  # a search takes one of them, or references
 _SHARED = ("feeds", "seed", "dim", "fill", "runtime", "provider", "timeout", "ops_library", "ops")
-_COMPARED = (
-    *_SHARED,
-    "reference",
-    "map",
-    "rtol",
-    "atol",
-    "ulp",
-    "allow",
-)  # where references are taken
+# where references are taken
+_COMPARED = (*_SHARED, "reference", "map", "rtol", "atol", "ulp", "allow")
 _REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command line with errors
 
 

@@ -4,7 +4,6 @@ So the checker, the parser, type inference and all that asks for a schema know t
 process of its own; its answer is kept in the user's cache folder until another version is installed.
 """
 
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -31,9 +30,8 @@ _Formals = list[tuple[str, str, str, bool]]
 RUNTIME_DOMAIN = "com.microsoft"
 _SIGNS = RUNTIME_DOMAIN.encode(), b"SimplifiedLayerNormalization"
 """What a serialized model holds that needs operators of onnxruntime."""
-_SCRIPT = (
-    Path(__file__).parent.parent / "runtime" / "operators_worker.py"
-)  # a room above: run, not imported
+# a room above: run, not imported
+_SCRIPT = Path(__file__).parent.parent / "runtime" / "operators_worker.py"
 _SETTER = "set_type_and_shape_inference_function"
 _PATIENCE = 60.0  # seconds
 
@@ -134,12 +132,14 @@ def _formals(described: _Formals) -> list[defs.OpSchema.FormalParameter]:
 @cache
 def _operators() -> list[_Operator]:
     """Return onnxruntime's operators that ONNX lacks; from the cache if it has what this version answers."""
+    from hashlib import sha256
+
     found = importlib.util.find_spec("onnxruntime")  # nothing is imported
     if found is None or not found.origin:
         return []
     # another onnxruntime or onnx: ask again
     state = f"{found.origin} {Path(found.origin).stat().st_mtime_ns} {onnx.__version__}"
-    name = f"operators-{hashlib.sha256(state.encode()).hexdigest()[:16]}.json"
+    name = f"operators-{sha256(state.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, RecursionError):
         place = user_folder("XDG_CACHE_HOME", ".cache") / name
         kept: list[_Operator] = json.loads(place.read_text(encoding="utf-8"))

@@ -32,9 +32,8 @@ _SCALARS = 2  # inputs that are a scalar where others are not
 _SUMS = 12
 _WIDE = 32  # networks halve their inputs often
 _SPREAD = 32  # of standard normal numbers over integers of 8 bits
-_MOST_ELEMENTS = (
-    1 << 22
-)  # elements of an input for each of its fixed ones: two images of 96 x 128 x 160
+# elements of an input for each of its fixed ones: two images of 96 x 128 x 160
+_MOST_ELEMENTS = 1 << 22
 _SIZE_1 = "symbolic dimensions have size 1, where many edits make no difference: the model runs with no other"
 
 Outputs = dict[str, RunValue]

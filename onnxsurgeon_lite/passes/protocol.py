@@ -1,6 +1,5 @@
 """The pass protocol: model in, `PassResult` out."""
 
-import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import chain
@@ -127,6 +126,8 @@ def key(value: object) -> Hashable:
     """Return what edits, or their options, share exactly if they are equal, down to each number of their arrays."""
     match value:
         case np.ndarray():
+            import hashlib
+
             # arrays by their bytes; objects (strings) by how they are written
             raw = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
             return value.dtype.name, value.shape, hashlib.blake2b(raw).digest()

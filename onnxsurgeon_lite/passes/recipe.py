@@ -13,7 +13,6 @@ unless it is trusted, it runs no Python and names no URL, and no file outside it
 import dataclasses
 import os
 import pickle
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -46,6 +45,8 @@ def read_toml(path: Path, folder: Path | None = None) -> dict[str, object]:
         UsageError, ReferenceSetError: it cannot be read, or is no regular file.
         RuntimeTimeout, RuntimeFailure: reading it takes too long, or too much memory.
     """
+    import tomllib
+
     text = text_of(path, folder, 1 << 22)
     try:
         # in a fork, with limits: a key of many parts takes Python's parser hours
@@ -113,13 +114,13 @@ def _texts(value: object) -> Iterator[str]:
 def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
     """Create a pass from its fields, as TOML or Python values."""
     verb = _SYNONYMS.get(verb, verb)
-    # `Restore` only exists in recipes that undo edits
-    if verb not in {*passes, Restore.name}:
+    # `Restore` only exists in recipes that undo edits; plugins are looked for where the verb is not ours
+    if verb != Restore.name and verb not in passes:
         unknown = UnknownNameError(verb, "a recipe", passes, kind="verb")
         for line in brought(PASSES)[1]:
             unknown.add_note(line)
         raise unknown
-    kind = passes[verb] if verb != Restore.name else Restore
+    kind = passes.get(verb, Restore)
     if not dataclasses.is_dataclass(kind):
         raise TypeError(kind)  # every pass is one
     types = get_type_hints(kind)

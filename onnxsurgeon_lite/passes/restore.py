@@ -1,7 +1,6 @@
 """Take an edit back: give a model the structure that it had before."""
 
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import ClassVar
 
 from onnx import ModelProto, TensorProto
@@ -91,6 +90,8 @@ def _span(tensor: TensorProto) -> frozenset[tuple[str, str]]:
 
 def _digest(proto: ModelProto) -> str:
     """Return a hash of a structure, wherever its numbers are."""
+    from hashlib import sha256
+
     plain = copied(proto)
     for tensor in walk.tensors(plain):
         # names, shapes and dtypes: numbers may lie elsewhere after saving

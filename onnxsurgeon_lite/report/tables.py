@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
 
-from rich.cells import cell_len
-
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, width
 
@@ -95,6 +93,16 @@ def table(
     return titles + [rule] + list(itertools.chain.from_iterable(lines))
 
 
+def cell_len(text: str) -> int:
+    """Return how many cells of a terminal a text takes: characters of some scripts take two."""
+    # `rich` is imported for other texts alone: that takes 1 % of a short command
+    if text.isascii():
+        return len(text)
+    from rich import cells
+
+    return cells.cell_len(text)
+
+
 @dataclass
 class _Layout:
     """Which columns stand side by side, and which above or below them."""
@@ -132,6 +140,5 @@ class _Layout:
         return [line.rstrip() for line in lines]
 
     def _padded(self, place: int, cell: str) -> str:
-        # characters of some scripts take two cells of a terminal
         space = " " * (self.widths[place] - cell_len(cell))
         return space + cell if self.titles[place].endswith("#") else cell + space

@@ -266,9 +266,8 @@ class _Forked:
         self.pid = os.fork()
         if not self.pid:
             _work(command[2:], *pass_fds, stdout)
-        while (
-            os.getpgid(self.pid) != self.pid
-        ):  # before it leads a session, killing that does nothing
+        # before it leads a session, killing that does nothing
+        while os.getpgid(self.pid) != self.pid:
             time.sleep(0)
 
     def send_signal(self, number: int) -> None:

@@ -14,11 +14,8 @@ _OPERATORS = {
     "GlobalAveragePool": "GlobalMaxPool", "Gelu": "Relu",
 }  # fmt: skip
 _ACTIVATIONS = ("Relu", "Erf", "Tanh", "Sigmoid", "Gelu", "Sqrt", "LayerNormalization", "Softmax")
-_PASSED = (
-    "Reshape",
-    "QuantizeLinear",
-    "DequantizeLinear",
-)  # of a neighbor, not neighbors themselves
+# of a neighbor, not neighbors themselves
+_PASSED = ("Reshape", "QuantizeLinear", "DequantizeLinear")
 _WEIGHTED = ("MatMul", "Gemm", "Conv")
 
 

@@ -53,9 +53,8 @@ def main() -> int:
     running.SECONDS = 60
     diet = small() if given.small else cases(given.folders, given.backend)
     todo = [each for each in diet if re.search(given.models, each.name)]
-    todo = sorted(todo, key=_turn)[
-        given.first :: given.every
-    ]  # mixed: one that is stopped is a sample
+    # mixed: one that is stopped is a sample
+    todo = sorted(todo, key=_turn)[given.first :: given.every]
     table = Table(given.broken, given.journal)
     todo = [each for each in todo if each.name not in table.swept]
     began = time.monotonic()
@@ -201,9 +200,8 @@ def swept(
     given = {*os.listdir(folder), "state", "output"}
     for step in steps(names, only, turn // 2):
         yield (step, *_asked(step, original, folder, runner))
-        for name in {
-            *os.listdir(folder)
-        } - given:  # the runner looks at every file around each command
+        # the runner looks at every file around each command
+        for name in {*os.listdir(folder)} - given:
             running.remove(folder / name)
 
 

@@ -249,9 +249,8 @@ def _open(kind: TypeProto) -> bool:
 def _resized(array: object, kind: TypeProto, change: object) -> object:
     if not isinstance(array, np.ndarray) or not _open(kind):
         return array
-    if (
-        array.dtype.kind in "iu" and array.ndim <= 1
-    ):  # axes, sizes, indices: repeated, they are others
+    # axes, sizes, indices: repeated, they are others
+    if array.dtype.kind in "iu" and array.ndim <= 1:
         return array
     dims = kind.tensor_type.shape.dim
     shape = [

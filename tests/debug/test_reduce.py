@@ -49,9 +49,8 @@ def test_a_planted_failure_is_reduced_to_its_smallest_size_and_proved(name, tmp_
 
     assert found.after.nodes <= failure.nodes
     assert found.calls <= 150
-    assert found.proved or callable(
-        failure.fails
-    )  # a function of this process is not asked in another
+    # a function of this process is not asked in another
+    assert found.proved or callable(failure.fails)
     assert found.complete
     assert found.reason.kind in (tmp_path / "small" / "README.md").read_text()
 

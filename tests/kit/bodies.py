@@ -180,10 +180,8 @@ class Programs:
     def call(self, block: Block, depth: int) -> str:
         given, out, operator = [self.value(block)] * 2, self.name("v"), self.name("f")
         given[1] = self.value(block)
-        names = [
-            self.name("p"),
-            self.draw(st.sampled_from(block.visible)),
-        ]  # a name means another value there
+        # a name means another value there
+        names = [self.name("p"), self.draw(st.sampled_from(block.visible))]
         body = self.block(names, depth)
         imports = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
         function = helper.make_function(

@@ -13,9 +13,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 SLOW = TESTS / "slow.txt"
-SLOW_NAMES = frozenset(
-    SLOW.read_text().split()
-)  # FOLDER/test_FILE.py, or a test of it: ...py::test_NAME
+# FOLDER/test_FILE.py, or a test of it: ...py::test_NAME
+SLOW_NAMES = frozenset(SLOW.read_text().split())
 FAST_SECONDS = 130  # of processor time, in all: 90 s on two cores, with the start of two processes
 
 # What the extra `test` has and `quick` lacks; a module of the kit stands for what it imports.

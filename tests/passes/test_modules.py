@@ -186,9 +186,8 @@ def test_a_function_has_a_name_and_nodes_of_a_module_whatever_the_pattern():
 def test_a_node_that_an_exporter_computes_once_for_all_modules_stays_outside():
     model = layers()
     first, second = model.proto.graph.node[:2]
-    first.metadata_props.extend(
-        second.metadata_props
-    )  # the mask is the first layer's, and all read it
+    # the mask is the first layer's, and all read it
+    first.metadata_props.extend(second.metadata_props)
 
     result = osl.outline(model, "class:Layer")
 

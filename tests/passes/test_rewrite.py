@@ -564,9 +564,8 @@ def models(draw, name: str) -> tuple[Model, dict[str, np.ndarray]]:
     function = rule.pattern.function
     used_operators = {node.op_type for node in function.node}
     arrays, variables, constants = _inputs(name, draw, used_operators)
-    assume(
-        not ("ReduceSum" in used_operators and "opset() < 18" in _conditions(rule))
-    )  # it has no attribute then
+    # it has no attribute then
+    assume(not ("ReduceSum" in used_operators and "opset() < 18" in _conditions(rule)))
     if "first == second" in _conditions(rule):
         variables["second"] = variables["first"]
     call = helper.make_node("call", [], [])
@@ -610,9 +609,8 @@ def _conditions(rule) -> list[str]:
 def test_every_shipped_rule_leaves_the_numbers_of_random_graphs(name, runtime):
     replaced = 0
 
-    examples = (
-        5 if name in ("conv-add", "conv-batch-norm", "conv-mul", "rotary") else 12
-    )  # they compute constants
+    # they compute constants
+    examples = 5 if name in ("conv-add", "conv-batch-norm", "conv-mul", "rotary") else 12
 
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None,
               suppress_health_check=[HealthCheck.too_slow])  # fmt: skip

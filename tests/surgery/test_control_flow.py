@@ -160,10 +160,8 @@ def test_fold_takes_the_branch_that_a_computed_constant_decides_and_folds_on(mod
 
     folded = Fold().apply(model).model
 
-    assert [node.op_type for node in folded.proto.graph.node] == [
-        "Mul",
-        "If",
-    ]  # a default may change
+    # a default may change
+    assert [node.op_type for node in folded.proto.graph.node] == ["Mul", "If"]
     same(run(GraphIndex.of(folded), feeds, runtime), run(GraphIndex.of(model), feeds, runtime))
 
 

@@ -351,9 +351,8 @@ def test_edits_of_random_bodies_that_undo_each_other_change_no_result(runtime, p
         if not node.output[0].endswith("_constant")
     ]
     before = graph_at(source.proto, path).node
-    if value not in names_of_inner_inputs(
-        before
-    ):  # they take another name than a value around them
+    # they take another name than a value around them
+    if value not in names_of_inner_inputs(before):
         assert left == list(before)
 
 

@@ -436,12 +436,8 @@ def test_a_custom_operator_keeps_the_place_of_its_axes(model_of):
 
 def random_model(data, batch: int) -> onnx.ModelProto:
     """Reshapes with frozen shapes, transposes and additions, in any order; the batch may end up inside an axis."""
-    axes = [
-        [batch],
-        [2],
-        [3],
-        [2],
-    ]  # row-major factors of each axis; the batch is the first list that changes place
+    # row-major factors of each axis; the batch is the first list that changes place
+    axes = [[batch], [2], [3], [2]]
     nodes, constants = [], []
     value = "x"
 

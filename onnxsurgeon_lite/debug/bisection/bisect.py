@@ -50,9 +50,8 @@ _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
 _LEAST = 0.005  # a smaller share of the error is 0% in a report
 _RANKED = 8  # origins whose healing effect is measured
-_HIDDEN = (
-    1 / 8
-)  # of the tolerance of half precision: a larger error of one node may grow further down
+# of the tolerance of half precision: a larger error of one node may grow further down
+_HIDDEN = 1 / 8
 _GROWN = 0.5  # the share of the outputs' error that such a node must explain
 
 

@@ -223,9 +223,8 @@ class Bench:
             yield outcome
 
     def _judged(self, hypothesis: Hypothesis, outputs: dict[str, RunValue]) -> Outcome:
-        equations = min(
-            hypothesis.equations, self.place.evidence.different
-        )  # equal numbers are one
+        # equal numbers are one
+        equations = min(hypothesis.equations, self.place.evidence.different)
         hypothesis = replace(hypothesis, equations=equations)
         left = self._left(outputs.get(self.place.value))
         wanted = self.place.samples[0].wanted

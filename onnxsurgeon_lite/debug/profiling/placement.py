@@ -96,9 +96,8 @@ def placement(index: GraphIndex, runtime: Runtime) -> Placement | None:
             number = numbers.total()
             numbers[provider] += 1
         for op_type, name in nodes:
-            own = name[
-                max(0, name.find(FUNCTION_PATH)) :
-            ]  # what is before it says which call it is of
+            # what is before it says which call it is of
+            own = name[max(0, name.find(FUNCTION_PATH)) :]
             where[own].setdefault(provider, number)
             # no id, and not of a function: the runtime made it
             if own == name and own not in ids:

@@ -44,11 +44,12 @@ Target = tuple[str, ...]
 _SMALL = 16  # elements of a value that becomes a constant
 _SEEN = 1024  # of one that the condition sees in no other way
 _NAMED = 8  # nodes to look at first; more say little
+# operators that most models have: few fail
 _USUAL = re.findall(
     r"\w+",
     "Add Cast Concat Constant Conv Gather Gemm Identity MatMul Mul Neg Relu Reshape Shape Sigmoid Slice Softmax"
     " Squeeze Sub Tanh Transpose Unsqueeze",
-)  # operators that most models have: few fail
+)
 
 
 def cuttable(failing: Failing) -> list[int]:

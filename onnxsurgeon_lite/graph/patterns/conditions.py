@@ -103,9 +103,8 @@ def _parsed(text: str) -> list[ast.expr]:
         parsed = ast.parse(f"({text},)", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         cause = error
-    if cause is not None or not isinstance(
-        parsed, ast.Tuple
-    ):  # the comma makes it one, but in `a)(b`
+    # the comma makes it one, but in `a)(b`
+    if cause is not None or not isinstance(parsed, ast.Tuple):
         raise UsageError(
             f"the condition {text[:60]!r} is no expression", "write: epsilon < 1e-3"
         ) from cause

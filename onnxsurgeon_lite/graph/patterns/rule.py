@@ -32,9 +32,8 @@ from onnxsurgeon_lite.untrusted import text_of
 _SHIPPED = Path(__file__).parent / "rules"
 _SUFFIX = ".onnxtxt"
 _FRAME = "<ir_version: 10, opset_import: []> frame () => () {} "  # functions stand in models
-_TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"?|#[^\n]*|[{}]'
-)  # also a quote that is open: all are tried once
+# also a quote that is open: all are tried once
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|#[^\n]*|[{}]')
 _REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(\S.*)")
 _EACH = re.compile(r"#\s*each\s+(\w+):\s*(\S.*)")
 _NAMES = ("pattern", "replacement")

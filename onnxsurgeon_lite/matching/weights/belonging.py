@@ -147,9 +147,8 @@ def _groups(parts: Parts) -> Iterator[_Group]:
 def _split(text: str, stems: Mapping[str, str]) -> list[str]:
     """Return the stems that a text is joined of, with or without underscores; [] if it is not."""
     longest = sorted(filter(None, stems), key=len, reverse=True)
-    ends = {
-        len(text): ("", 0)
-    }  # where the rest can be split -> its first stem, and where that ends
+    # where the rest can be split -> its first stem, and where that ends
+    ends = {len(text): ("", 0)}
     # from the end to the start, so that the rest is known where a stem ends
     for start in reversed(range(len(text))):
         for stem in longest:
@@ -294,7 +293,6 @@ def _senses(index: GraphIndex, name: str, is_transposed: bool) -> Iterator[Sense
             slot = list(node.input).index(name)
             transposes = any(a.name == ("transA", "transB")[slot] and a.i for a in node.attribute)
             # each of the three exchanges the roles of the two axes once
-            turns = (
-                is_transposed + transposes + slot
-            )  # on the left it is as transposed on the right
+            # on the left it is as transposed on the right
+            turns = is_transposed + transposes + slot
             yield "in x out" if turns % 2 else "out x in"

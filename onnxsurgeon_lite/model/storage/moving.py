@@ -92,9 +92,8 @@ def move(
             _require_own(path, file, spans.get(file, []))
     written = save(model, path, external=True, location=location, force=force, dry_run=dry_run)
     notes = []
-    with held(
-        path
-    ):  # a model that refers to the data is there by now, or finds it gone before it is
+    # a model that refers to the data is there by now, or finds it gone before it is
+    with held(path):
         for file in old:
             # the old file is the new one
             if any(kept.exists() and file.path.samefile(kept) for kept in written.data_files):

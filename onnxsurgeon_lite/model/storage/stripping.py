@@ -32,9 +32,8 @@ _SPARED = 10  # elements: scales, shapes and other small tensors have at most so
 _BLOCK = 1 << 16  # elements at a time: they stay in the cache
 _DRAWN = 1 << 16  # distinct random numbers per tensor
 _RUN = 61  # of them that a large tensor repeats in one go: so few that no row of a matrix is another one
-_FLOATS = frozenset(
-    (1, 10, 11, 16, 17, 18, 19, 20, 23, 24)
-)  # of float, half, double, bfloat16, float8, float4
+# of float, half, double, bfloat16, float8, float4
+_FLOATS = frozenset((1, 10, 11, 16, 17, 18, 19, 20, 23, 24))
 _QUANTIZED = frozenset((2, 3, 21, 22, 25, 26))  # of at most 8 bits: shapes and indices are wider
 _BIASES = (("DequantizeLinear", 0), ("QLinearConv", 8))  # slots of quantized biases, of int32
 _PARAMETERS = {  # slots of weights, which are weights however small they are

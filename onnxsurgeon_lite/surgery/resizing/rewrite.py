@@ -29,11 +29,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 _Sizes = list[tuple[int, TensorShapeProto.Dimension]]  # axes and their sizes
 _HEAD = -1  # before the first node
 _INLINE_INITIALIZERS = 4  # the first IR version in which an initializer need not be an input too
-_EXPAND, _SLICE_INPUTS, _RANGE = (
-    8,
-    10,
-    11,
-)  # opsets that introduced Expand, Slice with inputs, Range
+# opsets that introduced Expand, Slice with inputs, Range
+_EXPAND, _SLICE_INPUTS, _RANGE = (8, 10, 11)
 
 
 class Resizing:

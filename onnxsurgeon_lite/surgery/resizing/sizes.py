@@ -7,9 +7,9 @@ mixing them, so we know which axis a batch moved to, and its place in that axis.
 
 import math
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, count
 
 from onnxsurgeon_lite.errors import EditError
 
@@ -53,6 +53,11 @@ def ratio(size: Size, other: Size) -> Fraction | None:
     # the same factor at every trial, or none
     ratios = {Fraction(a, b) if b else None for a, b in zip(size, other, strict=True)}
     return ratios.pop() if len(ratios) == 1 else None
+
+
+def primes() -> Iterator[int]:
+    """Yield primes: each dimension grows by its own factors, so that no size equals another or a product of others."""
+    return (n for n in count(2) if all(n % divisor for divisor in range(2, math.isqrt(n) + 1)))
 
 
 class Refolding:

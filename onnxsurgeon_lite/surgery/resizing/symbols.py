@@ -1,9 +1,8 @@
 """Turn the shapes that a user requests into sizes for the trials."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
-from math import isqrt
+from itertools import islice
 
 from onnx import TensorShapeProto
 
@@ -11,7 +10,7 @@ from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.surgery.resizing.plan import Symbol
-from onnxsurgeon_lite.surgery.resizing.sizes import Size
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, primes
 
 ShapeRequest = Mapping[str, Sequence[int | str]]
 """Input -> its shape: a number for a fixed size, a name for a symbolic one."""
@@ -116,8 +115,3 @@ def _symbol(number: int, dimension: _Dimension) -> Symbol:
         sizes = (base,) + tuple(base * step for step in steps)
     name = target if isinstance(target, str) else ""
     return Symbol(name, own, sizes, tuple(dimension.places), dimension.changes)
-
-
-def primes() -> Iterator[int]:
-    """Yield primes: each dimension grows by its own factors, so that no size equals another or a product of others."""
-    return (n for n in count(2) if all(n % divisor for divisor in range(2, isqrt(n) + 1)))

@@ -11,8 +11,7 @@ from itertools import chain, combinations, combinations_with_replacement, count,
 from math import prod
 from operator import mul
 
-from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
-from onnxsurgeon_lite.surgery.resizing.symbols import primes
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, primes
 
 _STEP = 64 * 3 * 5 * 7  # a multiple of the strides and patches that networks have
 _RESTS = (0, 0, 1, -1, 2, -2, 4, -4, 32)  # of a division by the step

@@ -84,9 +84,8 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
     # ONNX's inference left something open
     if not index.producer.keys() | index.inputs.keys() <= _complete(types):
         types, expressions = _completed(index, types, expressions)
-    shared: dict[
-        bytes, TypeProto
-    ] = {}  # the steps of an edit look at each different type, again and again
+    # the steps of an edit look at each different type, again and again
+    shared: dict[bytes, TypeProto] = {}
     types = {
         name: shared.setdefault(kind.SerializeToString(), kind)
         for name, kind in types.items()
@@ -309,10 +308,8 @@ class _Resolving:
     def _at_trials(self, position: int) -> "_Made":
         """Infer a node at every trial that is left; trials that it alone refuses are none for the model."""
         live = self.expressions.live
-        for trials in (
-            live[-SMALLEST:],
-            live,
-        ):  # small numbers first: a size may be the number of axes
+        # small numbers first: a size may be the number of axes
+        for trials in (live[-SMALLEST:], live):
             at = self._states(position, trials)
             if _rank_varies(at.values()):  # then nothing can be said of its axes
                 return [([], None) for _ in self.index.nodes[position].output]
