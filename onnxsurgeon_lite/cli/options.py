@@ -508,8 +508,8 @@ def show(
         every_metric=metrics == "all", verbose=verbose, by=by, told=told
     )
     results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
-    for place in (html, node_data):
-        if place is not None and not json:
+    for place in filter(None, (html, node_data)):
+        if not json:
             plain.show_written(place)
 
 

@@ -97,6 +97,8 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
 
 def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     """Write each part with its data as `<number>.onnx`; its metadata say how `merge` makes the model whole again."""
+    for file in index.model.files.values():
+        file.verify()  # the parts take their data with them
     written = []
     models = [model_of(index, part) for part in found.parts]
     graphs = [model.proto.graph for model in models]
@@ -104,11 +106,11 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     ends = {value.name for graph in graphs for value in chain(graph.input, graph.output)}
     # what `merge` needs to make the model whole again
     whole = json.dumps(
-        {
-            "inputs": [name for name in index.inputs if name in ends],
-            "outputs": [name for name in index.outputs if name in ends],
-            "undeclared": sorted(ends - index.declarations.keys()),
-        }
+        dict(
+            inputs=[name for name in index.inputs if name in ends],
+            outputs=[name for name in index.outputs if name in ends],
+            undeclared=sorted(ends - index.declarations.keys()),
+        )
     )
     with NewFolder(folder, r"\d+\.(onnx|data)") as new:
         for number, (part, model) in enumerate(zip(found.parts, models, strict=True), 1):

@@ -134,12 +134,11 @@ class Model:
         result = self.copy()  # weights are inputs then, which inference knows by their types
         for graph in walk.graphs(result.proto):
             known = {value.name for value in graph.input}
-            places = [
-                place
-                for place, tensor in enumerate(graph.initializer)
-                if is_external(tensor) and self.span(tensor)[0].is_missing
-            ]
-            for tensor in (graph.initializer[place] for place in places):
+            places = []
+            for place, tensor in enumerate(graph.initializer):
+                if not is_external(tensor) or not self.span(tensor)[0].is_missing:
+                    continue
+                places.append(place)
                 if tensor.name not in known:
                     kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
                     graph.input.add(name=tensor.name, type=kind)
@@ -163,11 +162,12 @@ class Model:
             file.verify()
         folder = Path(os.path.commonpath([f.path.parent for _, f, *_ in on_disk] or [Path.cwd()]))
         for tensor, file, offset, length in on_disk:
-            name = os.fsencode(file.path.relative_to(folder)).decode(errors="replace")
+            path = os.fsencode(file.path.relative_to(folder))
+            name = path.decode(errors="replace")
             # a path that is no UTF-8 cannot be the text of a message
-            if os.fsencode(name) == os.fsencode(file.path.relative_to(folder)):
+            if os.fsencode(name) == path:
                 refer(tensor, name, offset, length)
-            else:  # no message can name it
+            else:
                 self.fill([tensor])
         return proto, folder
 

@@ -232,7 +232,7 @@ def movable(model: Model) -> bool | None:
     """Return the `external` option that saves a part of a model without the source's data files."""
     files = {model.span(tensor)[0] for tensor in external_tensors(model.proto)}
     here = not any(file.is_missing for file in files)
-    return True if here and any(file.location is not None for file in files) else None
+    return (here and any(file.location is not None for file in files)) or None
 
 
 def _is_unedited(model: Model, encoded: bytes) -> bool:

@@ -86,10 +86,10 @@ class _Passes(Mapping[str, "type[Pass]"]):
         return cast("type[Pass]", brought(plugins.PASSES)[0][verb])
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*VERBS, *(verb for verb in brought(plugins.PASSES)[0] if verb not in VERBS)])
+        return iter(dict.fromkeys([*VERBS, *brought(plugins.PASSES)[0]]))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(list(self))
 
 
 PASSES: Mapping[str, "type[Pass]"] = _Passes()

@@ -1,6 +1,5 @@
 """Tables for the terminal. A name is never cut: what is too wide for its column gets a line of its own."""
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -86,11 +85,12 @@ def table(
     cells = [row + [""] * (len(columns) - len(row)) for row in cells]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     layout = _Layout(columns, widths, width() if limit is None else limit)
-    titles, *lines = (layout.row(row) for row in chain([columns], cells))
+    lines = [layout.row(row) for row in cells]
     # the titles of what goes below stand in the rows themselves
-    titles = titles[: len(layout.above) + 1]
-    rule = "─" * max(cell_len(row[len(layout.above)]) for row in chain([titles], lines))
-    return titles + [rule] + list(itertools.chain.from_iterable(lines))
+    above = len(layout.above)
+    titles = layout.row(columns)[: above + 1]
+    rule = "─" * max(cell_len(row[above]) for row in [titles] + lines)
+    return titles + [rule] + list(chain.from_iterable(lines))
 
 
 def cell_len(text: str) -> int:

@@ -46,11 +46,15 @@ class Quantizing:
     source: Path = field(init=False)
 
     def __post_init__(self) -> None:
+        for file in self.model.files.values():
+            file.verify()  # the tool reads the numbers
         self.source = self.folder / "float.onnx"
         save(self.model, self.source)
         for number, feeds in enumerate(self.samples):
-            arrays = {name: np.asarray(value) for name, value in feeds.items()}
-            save_tensors(self.folder / f"{number}.npz", arrays)
+            save_tensors(
+                self.folder / f"{number}.npz",
+                {name: np.asarray(value) for name, value in feeds.items()},
+            )
 
     def quantized(self, nodes: Sequence[str]) -> Model:
         """Return the model with these nodes quantized, by name.

@@ -535,21 +535,37 @@ def test_what_needs_the_data_says_that_it_is_missing(without_data):
         "edit fold MODEL -o OUT",
         "edit clean MODEL -o OUT --dry-run",
         "merge MODEL MODEL --map y=x -o OUT",
-        "split MODEL --at activation -o OUT",
     ],
 )
 def test_missing_data_is_not_looked_for_beside_another_folders_files(words, without_data):
     out = without_data.parent / "elsewhere"
     out.mkdir()
     (out / "external.data").write_bytes(b"a stranger's weights" * 5000)
-    target = out / ("parts" if words.startswith("split") else "out.onnx")
-    words = words.replace("MODEL", str(without_data)).replace("OUT", str(target))
+    words = words.replace("MODEL", str(without_data)).replace("OUT", str(out / "out.onnx"))
 
     done = CliRunner().invoke(app, words.split())
 
     assert done.exit_code == 2, done.output
     assert f"write -o {without_data.parent}/" in done.output
     assert os.listdir(out) == ["external.data"]
+
+
+@pytest.mark.parametrize(
+    "words", ["split MODEL --at activation -o OUT", "convert MODEL --to int8 -o OUT.onnx"]
+)
+def test_what_reads_the_data_says_where_to_put_it_and_works_then(words, without_data, tmp_path):
+    words = words.replace("MODEL", str(without_data)).replace("OUT", str(tmp_path / "out"))
+    before = sorted(os.listdir(tmp_path))
+
+    refused = CliRunner().invoke(app, words.split())
+
+    assert refused.exit_code == 2, refused.output
+    assert f"the external data is missing: '{without_data.parent}/external.data'" in refused.output
+    assert "put 'external.data' beside the model" in refused.output
+    assert sorted(os.listdir(tmp_path)) == before
+    shutil.copy(FIXTURES / "external.data", without_data.parent)
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 0, done.output
 
 
 def test_no_file_gets_the_name_of_onnx_text(path, tmp_path):
