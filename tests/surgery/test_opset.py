@@ -36,7 +36,7 @@ def test_nodes_that_are_converted_keep_their_names_and_metadata_and_the_others_a
     result = Opset(18).apply(model)
 
     # a Constant, what reads it, the If
-    assert result.changes == ("opset 17 -> 18: 3 nodes changed")
+    assert result.changes == ("opset 17 -> 18: 3 nodes changed",)
     nodes = {node.name: node for node in result.model.proto.graph.node if node.name}
     before = {node.name: node for node in model.proto.graph.node if node.name}
     assert all(nodes[name] == before[name] for name in ("first", "middle", "last"))
