@@ -1,13 +1,13 @@
 """Prove by runs that an edited model still computes the same: changed dimensions, steps of `simplify`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
+from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost, ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.graph.schemas import UNSETTLED, settling_later
 from onnxsurgeon_lite.matching.trials import Trial, unmoved, unmoved_notes
@@ -22,7 +22,7 @@ from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.surgery.resizing.follow import follow
 from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
-from onnxsurgeon_lite.surgery.resizing.symbols import ShapeRequest, symbols_for
+from onnxsurgeon_lite.surgery.resizing.symbols import ShapeRequest, symbols_for, tied
 from onnxsurgeon_lite.tensors.comparison import agrees, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 
@@ -81,7 +81,7 @@ def prove(
     axis: int = 0,
     second: Model | None = None,
 ) -> list[str]:
-    """Compare both models on generated feeds: the changed model at several sizes, the original at its own.
+    """Compare both models on made feeds: the changed one at several sizes, the original at its own.
 
     Dimension `axis` is the batch: the original computes its own batch size at a time. For another dimension both are
     compared at the original size, and the changed model must run at twice that size.
@@ -103,8 +103,34 @@ def prove(
     symbols = symbols_for(GraphIndex.of(original), shapes)
     _, plan, _ = follow(original, symbols, second)
     proof = _Proof(original, changed, plan, runtime, recipe, axis, second is not None)
-    lines = proof.run([symbol for symbol in symbols if symbol.changes])
+    lines = _run_where_it_fits(proof, symbols)
     return lines + ([] if second is None else _compare_with(second, changed, runtime, recipe))
+
+
+def _run_where_it_fits(proof: "_Proof", symbols: Sequence[Symbol]) -> list[str]:
+    """Run a proof at the first sizes of dimensions that stay symbolic at which the original runs."""
+    changing = [symbol for symbol in symbols if symbol.changes]
+    failures: list[RuntimeFailure] = []
+    for sizes in _fitting_sizes(proof.original, symbols):
+        # what the user asked for comes before what is tried
+        recipe = replace(proof.recipe, dims={**sizes, **proof.recipe.dims})
+        try:
+            return replace(proof, recipe=recipe).run(changing)
+        except RuntimeLost:
+            raise
+        except RuntimeFailure as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _fitting_sizes(original: Model, symbols: Sequence[Symbol]) -> Iterator[dict[str, int]]:
+    """Yield sizes of dimensions that stay symbolic: any, then such that they fit together."""
+    yield {}
+    # small ones, in the proportions of a trial
+    for tie in tied(symbols, GraphIndex.of(original)):
+        sizes = {s.name: s.sizes[1] for s in tie if s.name and s.own is None and not s.changes}
+        unit = math.gcd(*sizes.values())
+        yield {name: size // unit for name, size in sizes.items()}
 
 
 @dataclass

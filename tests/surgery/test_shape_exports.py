@@ -4,11 +4,14 @@ import warnings
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
+from kit.cached import exported_step, step
 from kit.faults import Output
 from onnxsurgeon_lite import load
 from onnxsurgeon_lite.cli.app import app
@@ -203,6 +206,30 @@ def test_two_exports_at_different_batches_become_one_at_any(export, make, dynamo
     assert done.exit_code == 0, done.output
     assert "agrees with the original at N = 1; N = 2; N = 3; N = 7\n" in done.stdout
     assert f"agrees with {two!r}" in done.stdout
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("batch", [3, "N"])
+def test_a_cache_whose_lengths_have_distinct_names_gets_any_batch(batch, tmp_path):
+    module = exported_step(tmp_path / "step.onnx", layers=2)
+    before = load(tmp_path / "step.onnx")
+    lengths = [
+        info.type.tensor_type.shape.dim[2].dim_param for info in before.proto.graph.input[2:]
+    ]
+    assert len(set(lengths)) == 4
+
+    done = osl.rebatch(before, to=batch)
+
+    assert done.proof[0].startswith("agrees with the original at")
+    after = done.model.proto.graph.input[2:]
+    assert [info.type.tensor_type.shape.dim[2].dim_param for info in after] == lengths
+    ids, mask, *cache = step(4, 5, layers=2, batch=3)
+    mask[1, :3] = 0  # a text that is shorter
+    feeds = dict(zip(GraphIndex.of(done.model).inputs, (ids, mask, *cache), strict=True))
+    found = osl.run(done.model, {name: value.numpy() for name, value in feeds.items()})
+    with torch.no_grad():
+        for made, wanted in zip(found.values(), module(ids, mask, *cache), strict=True):
+            assert np.allclose(made, wanted.numpy(), atol=1e-5)
 
 
 def test_a_sequence_length_that_the_exporter_wrote_into_a_mask_is_refused(export, tmp_path):

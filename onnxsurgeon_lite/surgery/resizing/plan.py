@@ -108,6 +108,7 @@ class Ramp:
     Attributes:
         base: the first slice along the axis.
         step: from each slice to the next.
+        onto: the numbers are added to the operand, which is computed.
     """
 
     scope: Scope
@@ -117,6 +118,7 @@ class Ramp:
     base: Array
     step: Array
     entry: Entry
+    onto: bool = False
 
 
 @dataclass
@@ -125,6 +127,7 @@ class ResizePlan:
 
     Attributes:
         kept: a line for each constant that equals a changing size but does not depend on it.
+        unfit: nodes whose inputs do not fit together at the sizes before the change.
     """
 
     symbols: list[Symbol]
@@ -132,6 +135,7 @@ class ResizePlan:
     refills: list[Refill] = field(default_factory=list)
     stretches: list[Stretch | Ramp] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    unfit: int = 0
 
     def fixed(self, size: Size) -> Entry:
         """Return a size as a number after the change, or the size itself if it stays symbolic."""

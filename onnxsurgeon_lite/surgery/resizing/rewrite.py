@@ -57,6 +57,7 @@ class Resizing:
         self.emptying: dict[int, tuple[_Sizes, TypeProto]] = {}  # by the identity of the sizes
         self.emptied: dict[str, TypeProto] = {}
         self.opset = onnx_opset(model.proto)
+        self.kept_names = {symbol.name for symbol in plan.symbols if not symbol.changes} - {""}
 
     def run(self) -> list[str]:
         """Carry out the plan; return a line for each constant that changed."""
@@ -137,7 +138,7 @@ class Resizing:
     def _ramp(self, ramp: Ramp) -> str:
         """Let a node read `base + step * Range(size)`, or these numbers where the size is known."""
         scope, position, entry = ramp.scope, ramp.position, ramp.entry
-        name = scope.graph.node[position].input[ramp.slot]
+        name, kind = scope.graph.node[position].input[ramp.slot], "constant"
         # [1, -1, 1]: the shape of numbers along the axis
         along = [-1 if axis == ramp.axis else 1 for axis in range(ramp.base.ndim)]
         if isinstance(entry, int):
@@ -158,9 +159,12 @@ class Resizing:
                     constant = self._constant(scope, position, by, f"{name}.{op.lower()}")
                     value = self._node(scope, position, op, [value, constant], f"{name}.indices")
             what = "a Range"
+        if ramp.onto:
+            value = self._node(scope, position, "Add", [name, value], name)
+            kind, what = "index", f"plus {what}"
         self._rewire(scope, position, ramp.slot, value)
         return (
-            f"constant {name!r} is {what} of {self._text(entry)} along axis {ramp.axis} at "
+            f"{kind} {name!r} is {what} of {self._text(entry)} along axis {ramp.axis} at "
             f"{scope.describe(position)}: it counts the rows of what changes"
         )
 
@@ -390,6 +394,8 @@ class Resizing:
                 dim.dim_value = fixed
                 continue
             symbol = self.plan.symbol_of(size)
+            if dim.dim_param in self.kept_names:  # one of several names of equal sizes
+                continue
             if symbol is not None and symbol.name:  # the name of the symbol
                 dim.dim_param = symbol.name
             elif not dim.dim_param:  # a size without a name stays open

@@ -7,11 +7,14 @@ from itertools import chain
 import numpy as np
 
 from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import Entry
 from onnxsurgeon_lite.surgery.resizing.sizes import Refolding, Size, constant, product, varies
 from onnxsurgeon_lite.surgery.resizing.visit import Visit, level_aligned
 
 _END = np.iinfo(np.int64).max
+_KEEPING = ("Concat", "Unsqueeze", "Expand", "Cast", "Identity")
+"""What the first column of an index passes through."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -228,7 +231,12 @@ def _gather(visit: Visit) -> None:
     # reaches.
     state, nested = visit.read(0), visit.node.op_type == "GatherND"
     array = visit.array(visit.node.input[1])
-    if state is None or not state.axes or array is None or visit.attribute("batch_dims", 0):
+    if state is None or not state.axes or visit.attribute("batch_dims", 0):
+        return
+    if nested and array is None:
+        _take_all_samples(visit, state)
+        return
+    if array is None:
         return
     if not array.ndim:  # it takes one row
         return
@@ -250,6 +258,49 @@ def _gather(visit: Visit) -> None:
         if (numbers == base + step * counted).all():  # a row more at each step along this axis
             visit.count(1, axis, base, step, rows[0])
             return
+
+
+def _take_all_samples(visit: Visit, state: State) -> None:
+    """Let a computed index that takes the only row of an axis along an axis of its own take all rows that there are.
+
+    A mask is indexed so: `mask[arange(batch)[:, None], positions]` of an export with one sample.
+    """
+    rows, index = state.axes[0] if state.axes else None, visit.sizes(1)
+    if index is None or not rows or len(rows) > 1:
+        return
+    # one sample so far, and any number afterwards
+    size = rows[0]
+    if size[0] != 1 or not varies(size):
+        return
+    # the batch is the first axis of what is computed, and has size 1 or is that already
+    is_open = len(index) > 1 and index[0] in (constant(1, visit.trials), size)
+    columns = index[-1][0]
+    if is_open and columns > 1 and _first_is_zero(visit, len(index) - 1):
+        # one more in the first column with each sample
+        base = np.zeros([1] * (len(index) - 1) + [columns], np.int64)
+        step = base.copy()
+        step[..., 0] = 1
+        visit.count(1, 0, base, step, size, onto=True)
+
+
+def _first_is_zero(visit: Visit, last: int) -> bool:
+    """Return whether the first column of an index is zeros, of whatever size.
+
+    Args:
+        last: the axis of the columns.
+    """
+    name = visit.node.input[1]
+    array = visit.array(name)
+    # back to the constant that the column was expanded from
+    while array is None and (at := visit.scope.producers.get(name)) is not None:
+        node = visit.scope.graph.node[at]
+        # joined with other columns, not with other rows
+        axes = [a.i for a in node.attribute if a.name == "axis"]
+        if node.op_type not in _KEEPING or not {-1, last}.issuperset(axes):
+            return False
+        name = node.input[0]
+        array = visit.array(name)
+    return array is not None and not array.any()
 
 
 def _recurrent(visit: Visit) -> None:

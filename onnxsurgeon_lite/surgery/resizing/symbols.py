@@ -1,8 +1,9 @@
 """Turn the shapes that a user requests into sizes for the trials."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations, islice
 
 from onnx import TensorShapeProto
 
@@ -16,6 +17,7 @@ ShapeRequest = Mapping[str, Sequence[int | str]]
 """Input -> its shape: a number for a fixed size, a name for a symbolic one."""
 
 _TRIALS = 5  # the model's own size, one that shows dependencies, and three with the requested sizes
+_SUMS = 12  # dimensions that are tried as the sum of two others
 _SYMBOLIC = 64  # the assumed own size of a symbolic dimension: networks can halve it often
 
 
@@ -63,6 +65,44 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
             dimension.changes |= changes
             dimension.places.append((name, axis))
     return [_symbol(number, d) for number, d in enumerate(dimensions.values())]
+
+
+def tied(symbols: Sequence[Symbol], index: GraphIndex) -> Iterator[list[Symbol]]:
+    """Yield the symbols with ties between those that stay symbolic, as a cache whose lengths have distinct names.
+
+    Those at one axis of inputs of one rank get one size. Then one is the sum of two others, too: a mask is as long as
+    the past and what is new.
+    """
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, symbol in enumerate(symbols):
+        if symbol.own is None and not symbol.changes:
+            name, axis = symbol.places[0]
+            alike[len(dims_of(index.inputs[name].type)), axis].append(number)
+    # small groups first: caches are many
+    groups = sorted(alike.values(), key=len)
+    equal = {number: symbols[group[0]].sizes for group in groups for number in group}
+    if len(equal) > len(groups):
+        yield _sized(symbols, equal)
+    for whole, one, other in islice(_sums(groups), _SUMS):
+        # a group without the whole has the size of its first
+        sizes = {
+            number: symbols[group[0]].sizes for group in (*groups, one, other) for number in group
+        }
+        pairs = zip(sizes[one[0]], sizes[other[0]], strict=True)
+        sizes[whole] = tuple(a + b for a, b in pairs)
+        yield _sized(symbols, sizes)
+
+
+def _sums(groups: Sequence[Sequence[int]]) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
+    """Yield each symbol as the sum of two groups without it."""
+    for whole in chain.from_iterable(groups):
+        parts = ([number for number in group if number != whole] for group in groups)
+        for one, other in combinations(filter(None, parts), 2):
+            yield whole, one, other
+
+
+def _sized(symbols: Sequence[Symbol], sizes: Mapping[int, Size]) -> list[Symbol]:
+    return [replace(s, sizes=sizes.get(n, s.sizes)) for n, s in enumerate(symbols)]
 
 
 def _require_sensible(target: int | str) -> None:

@@ -89,6 +89,7 @@ class Visit:
         except InferenceFailed as failure:
             if failure.trial == 0 or not any(state.follows for state in self.reads.values()):
                 # inference fails on the original model too
+                self.plan.unfit += failure.trial == 0
                 return [self._unknown() for _ in node.output]
             if failure.weight:
                 raise self.blocked(failure.weight) from failure
@@ -184,11 +185,15 @@ class Visit:
         filled = tensor_state(kind, sizes, self.trials, data)
         self.overrides[slot] = State(filled.types, filled.axes, filled.data, True)
 
-    def count(self, slot: int, axis: int, base: Array, step: Array, size: Size) -> None:
-        """Replace a constant by one that counts in steps along an axis of this size."""
+    def count(
+        self, slot: int, axis: int, base: Array, step: Array, size: Size, onto: bool = False
+    ) -> None:
+        """Replace a constant by one that counts in steps along an axis of this size, or add that to an operand."""
         entry = self.plan.fixed(size)
-        self.plan.stretches.append(Ramp(self.scope, self.position, slot, axis, base, step, entry))
-        sizes = [constant(n, self.trials) for n in base.shape]
+        ramp = Ramp(self.scope, self.position, slot, axis, base, step, entry, onto)
+        self.plan.stretches.append(ramp)
+        given = self.sizes(slot) if onto else None
+        sizes = given or [constant(n, self.trials) for n in base.shape]
         sizes[axis] = size
         self.overrides[slot] = tensor_state(TensorProto.INT64, sizes, self.trials)
 

@@ -54,40 +54,11 @@ def cached(names=("y", "present")):
 def test_a_prompt_without_a_cache_and_a_step_of_one_token_blame_nothing_in_a_healthy_export(
     tmp_path,
 ):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "head_dim": 8}
-    config = transformers.LlamaConfig(
-        vocab_size=50,
-        num_hidden_layers=1,
-        num_key_value_heads=2,
-        attn_implementation="eager",
-        **sizes,
-    )
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from kit.cached import exported_step, step
 
-    class Step(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.module = transformers.LlamaForCausalLM(config).eval()
-
-        def forward(self, input_ids, attention_mask, key, value):
-            cache = transformers.DynamicCache()
-            cache.update(key, value, 0)
-            made = self.module(input_ids, attention_mask=attention_mask, past_key_values=cache)
-            layer = made.past_key_values.layers[0]
-            return made.logits, layer.keys, layer.values
-
-    def step(new, past):
-        cache = torch.randn(2, 1, 2, past, 8)
-        return torch.randint(0, 50, (1, new)), torch.ones(1, past + new, dtype=torch.int64), *cache
-
-    module, size = Step().eval(), torch.export.Dim.AUTO
-    names = ["input_ids", "attention_mask", "key", "value"]
-    shapes = ({1: size}, {1: size}, {2: size}, {2: size})
-    torch.onnx.export(
-        module, step(4, 3), tmp_path / "m.onnx", dynamo=True, verbose=False, input_names=names, dynamic_shapes=shapes
-    )  # fmt: skip
+    module = exported_step(tmp_path / "m.onnx")
     osl.record(module, tmp_path / "refs", args=[step(7, 0), step(1, 13)])
 
     found = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs", cause=False)
