@@ -22,7 +22,7 @@ _STARS = {"passes": passes.__all__, "api.verbs": [v.replace("-", "_") for v in p
 
 def _places() -> dict[str, str]:
     """Return public name -> the module that has it."""
-    found: dict[str, str] = {}
+    found = dict[str, str]()
     for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body:
         if isinstance(line, ast.ImportFrom) and line.module is not None:
             names = [alias.name for alias in line.names]

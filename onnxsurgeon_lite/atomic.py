@@ -56,8 +56,8 @@ class Staging:
 
     def __init__(self, dry_run: bool = False) -> None:
         self.dry_run = dry_run
-        self.sizes: dict[Path, int] = {}
-        self.waiting: list[tuple[Path, Path]] = []
+        self.sizes = dict[Path, int]()
+        self.waiting = list[tuple[Path, Path]]()
 
     def __enter__(self) -> "Staging":
         watched = WATCHED.get()

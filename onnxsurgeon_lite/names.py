@@ -160,7 +160,7 @@ def split(arguments: Iterable[str], known: Container[str] = ()) -> list[str]:
 
     `\,` is a comma inside a name and `\\` a backslash.
     """
-    names: list[str] = []
+    names = list[str]()
     for argument in filter(None, arguments):
         if argument in known:
             names.append(argument)

@@ -27,7 +27,7 @@ def offered(group: str) -> "Mapping[str, EntryPoint]":
 @functools.cache
 def brought(group: str) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """Return what can be imported, by name, and a line for each entry point that cannot: it is left out."""
-    found: dict[str, object] = {}
+    found = dict[str, object]()
     broken = []
     for name, entry in sorted(offered(group).items()):
         try:

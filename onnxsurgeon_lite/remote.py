@@ -452,8 +452,8 @@ class RangeBuffer:
 
     def __init__(self, file: RangeFile) -> None:
         self._file = file
-        self._starts: list[int] = []
-        self._windows: list[bytes] = []
+        self._starts = list[int]()
+        self._windows = list[bytes]()
         self._start, self._window = 0, b""
         self._held = 0
 

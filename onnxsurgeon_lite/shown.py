@@ -70,7 +70,7 @@ class Shown:
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        parts: list[str] = []
+        parts = list[str]()
         if is_dataclass(self):
             parts = [f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.repr]
         elif isinstance(self, Sized):

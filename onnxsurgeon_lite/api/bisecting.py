@@ -174,7 +174,7 @@ class Bisecting:
         ours = (self.optimized or self.runtime).options
         sides = [ours] if self.other is None else [ours, self.other[1]]
         switched = [in_full_precision(side) for side in sides]
-        made: list[dict[str, Stored]] = []
+        made = list[dict[str, Stored]]()
         for side, full in zip(sides, switched, strict=True) if any(switched) else ():
             with runtime_of(full or side) as runtime:
                 made.append(present(run(self.index, given, runtime)))
@@ -191,8 +191,9 @@ class Bisecting:
         if self.job.carry and self.other is not None:
             self.job = replace(self.job, feeds=self._steps(*self.other))
         first = first_sample(self.call, self.index, self.job)
-        given = self.search.tolerance, self.index, first[1], self.index.producer
-        allowed = self.call.allowed_beside_noise(*given)
+        allowed = self.call.allowed_beside_noise(
+            self.search.tolerance, self.index, first[1], self.index.producer
+        )
         self.search = replace(self.search, tolerance=allowed)
         self.job = replace(self.job, tolerance=allowed)
         # 1. one sample: search it
@@ -227,8 +228,14 @@ class Bisecting:
         """Match the names at the second sample, too."""
         known = self._alignment
         if known is not None and self.job.has_second:
-            given = self.index, self.runtime, self.mapping, self.call.progress
-            self._alignment = known.confirmed(first, partial(self._sample, 1), *given)
+            self._alignment = known.confirmed(
+                first,
+                partial(self._sample, 1),
+                self.index,
+                self.runtime,
+                self.mapping,
+                self.call.progress,
+            )
 
     def _by_parts(self) -> BisectResult:
         """Search the only sample; a cluster tells which parts of the model agree."""

@@ -370,7 +370,7 @@ class Call:
 
         kinds = {"rtol": self.rtol, "atol": self.atol, "ulp": self.ulp, "allow": self.allow}
         # name or glob -> kind -> number; "*" is what was given without a name
-        said: dict[str, dict[str, float | str]] = {}
+        said = dict[str, dict[str, float | str]]()
         for kind, given in kinds.items():
             by_name = given if isinstance(given, Mapping) else {"*": given}
             for name, number in by_name.items():

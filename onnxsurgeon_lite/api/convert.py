@@ -145,7 +145,7 @@ def _quantized(
 
 def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
     """Return selectors, those of a file of `rank` included."""
-    found: list[str] = []
+    found = list[str]()
     for argument in [keep] if isinstance(keep, str) else keep:
         if not argument.endswith(".json"):
             found.append(argument)

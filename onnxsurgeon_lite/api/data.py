@@ -167,8 +167,9 @@ def strip(
     """
     from onnxsurgeon_lite.model import loaded, storage
 
-    made = loaded(model), Path(output), seed, keep_sources
-    return storage.strip(*made, force=force, dry_run=dry_run)
+    return storage.strip(
+        loaded(model), Path(output), seed, keep_sources, force=force, dry_run=dry_run
+    )
 
 
 @spelled
@@ -192,5 +193,6 @@ def unstrip(
     """
     from onnxsurgeon_lite.model import loaded, storage
 
-    models = loaded(model), loaded(original)
-    return storage.unstrip(*models, Path(output), force=force, dry_run=dry_run)
+    return storage.unstrip(
+        loaded(model), loaded(original), Path(output), force=force, dry_run=dry_run
+    )

@@ -250,8 +250,16 @@ def _bisect(
         # what else is asked for
         # 3. shares, a reproducer, a repaired model: where one fails, or is interrupted, the result stays
         if stored is not None and searching.blame and result.verdict == "mismatch":
-            wanted = result, index, stored, given, runtime, call.progress
-            made.attempt("shares of the error", bisecting.share, *wanted)
+            made.attempt(
+                "shares of the error",
+                bisecting.share,
+                result,
+                index,
+                stored,
+                given,
+                runtime,
+                call.progress,
+            )
         if writing.has_page:
             call.sight = look_along(index, stored, given, runtime, call.allowed(), against.find)
     if result.culprits and writing.output is not None:
@@ -260,8 +268,16 @@ def _bisect(
     if searching.workaround or writing.repair is not None:
         again = partial(_again, against, feeding, searching, how)
         right = partial(bisecting.right_for, index, against.model, theirs, searching.factory, given)
-        edited = index.model, result, searching.workaround, writing, again, right
-        made.attempt("a repaired model", bisecting.write_edits, *edited)
+        made.attempt(
+            "a repaired model",
+            bisecting.write_edits,
+            index.model,
+            result,
+            searching.workaround,
+            writing,
+            again,
+            right,
+        )
     return call.done(made.complete(result))
 
 

@@ -233,8 +233,10 @@ def record(
                     )
                 from onnxsurgeon_lite.recording.other_python import record_with
 
-                how_to_record = target, names_of, scope, operators, call.timeout
-                return replace(record_with(python, made, *how_to_record), kept=kept)
+                return replace(
+                    record_with(python, made, target, names_of, scope, operators, call.timeout),
+                    kept=kept,
+                )
             if args is not None or kwargs is not None:
                 made = cast("Module", (made, args or (), kwargs or {}))
             given_to = cast("Tensors | None", feeds)
@@ -266,8 +268,9 @@ def record(
             done = _recorded(call, several, runtime, target, selected.names, float64, memory)
             return call.done(replace(done, kept=kept))
         given = call.feeds(index, cast("Tensors | None", feeds))
-        how_to = selected.names, call.progress, float64, byte_size(memory)
-        count = from_model.record(index, given, runtime, target, *how_to)
+        count = from_model.record(
+            index, given, runtime, target, selected.names, call.progress, float64, byte_size(memory)
+        )
         return call.done(Recording(count, target, kept=kept))
 
 
@@ -598,8 +601,14 @@ def test(
             with Call(opt=check.opt, **how) as call:
                 call.progress(check.name)
                 # each check is a call of its own: what one leaves behind does not touch the next
-                files = check.model, str(check.reference), check.feeds and str(check.feeds)
-                found = _compared(call, *files, check.map, check.tolerance)
+                found = _compared(
+                    call,
+                    check.model,
+                    str(check.reference),
+                    check.feeds and str(check.feeds),
+                    check.map,
+                    check.tolerance,
+                )
                 outcome.comparison = found.worst_set()
         except SurgeonError as error:
             outcome.error = error.message

@@ -213,8 +213,7 @@ def _serve(tools: Tools) -> None:
         return types.ListToolsResult(tools=listed)
 
     async def on_call_tool(_: Any, asked: Any) -> Any:
-        given = asked.name, asked.arguments or {}
-        code, text = await anyio.to_thread.run_sync(tools.call, *given)
+        code, text = await anyio.to_thread.run_sync(tools.call, asked.name, asked.arguments or {})
         said = types.TextContent(type="text", text=f"{text}\nexit code {code}")
         return types.CallToolResult(content=[said], is_error=code not in (0, 1))
 

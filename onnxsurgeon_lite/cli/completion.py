@@ -150,7 +150,7 @@ def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> l
 
     whole = incomplete.removeprefix(done)
     before, comma, last = whole.rpartition(",")
-    found: dict[str, None] = {}
+    found = dict[str, None]()
     here = [context.obj] if isinstance(context.obj, Completions) else []  # the prompt's
     for model in here or _models(context):
         try:

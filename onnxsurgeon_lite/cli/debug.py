@@ -79,7 +79,7 @@ def bisect(
     """
     model, reference, against = _asked(model, reference, against, a or b, find or versions)
     target = Target(model, "culprit", output, force, suffix="")
-    told: list[str] = []
+    told = list[str]()
 
     def headline(found: "BisectResult") -> None:
         from onnxsurgeon_lite.report.bisection import show_headlines

@@ -53,7 +53,7 @@ def _alone(index: GraphIndex, runtime: Runtime) -> Iterator[LintFinding]:
         name for node in index.nodes for name in chain(node.input, node.output) if name
     )
     # kind of node -> why it is refused; a model has few kinds
-    known: dict[object, str | None] = {}
+    known = dict[object, str | None]()
     for position in range(len(index.nodes)):
         key = _kind(index, position)
         if key not in known:

@@ -42,7 +42,7 @@ class Space:
 
     def ancestors(self, items: Iterable[int]) -> set[int]:
         """Return everything that the items depend on."""
-        found: set[int] = set()
+        found = set[int]()
         pending = list(chain.from_iterable(map(self.parents, items)))
         while pending:
             item = pending.pop()
@@ -65,7 +65,7 @@ class Space:
     def last_uses(self, items: Iterable[int]) -> dict[str, int]:
         """Map each value to its last direct user among the items and their ancestors."""
         items = list(items)
-        uses: dict[str, int] = {}
+        uses = dict[str, int]()
         # later users overwrite earlier ones
         for item in sorted(self.ancestors(items) | set(items)):
             for name in self.index.reads[self.position(item)]:

@@ -19,7 +19,7 @@ class Completions:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
-        self._inner: dict[int, list[str]] = {}  # node -> its inner values, which are slow to list
+        self._inner = dict[int, list[str]]()  # node -> its inner values, which are slow to list
 
     def values(self, typed: str) -> list[str]:
         """Complete values and node selectors."""

@@ -71,8 +71,9 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
             right = wanted(source)
             if right is not None:
                 value = read(graph, source)
-                shown = _text(right), _text(value), _same(right, value)
-                found.append(Agreement(field, *shown, where(graph)))
+                found.append(
+                    Agreement(field, _text(right), _text(value), _same(right, value), where(graph))
+                )
         except _NotToldError as error:
             found.append(Agreement(field, _text(right or ""), "", None, str(error)))
         except (ArithmeticError, ValueError) as error:

@@ -111,7 +111,7 @@ def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[s
 
 def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) -> set[str]:
     """Return the sources, and those of `values` that depend on them through `values`; constants excluded."""
-    found: set[str] = set()
+    found = set[str]()
     pending = list(sources)
     while pending:
         name = pending.pop()
@@ -130,7 +130,7 @@ def _walk_back(
     index: GraphIndex, outputs: Iterable[str], stop: set[str]
 ) -> tuple[set[int], dict[str, str], list[str]]:
     """Return (nodes, value -> the value that needs it, graph inputs reached that are not in `stop`)."""
-    nodes: set[int] = set()
+    nodes = set[int]()
     needed_by = {name: name for name in outputs}
     leaves = []
     pending = list(outputs)

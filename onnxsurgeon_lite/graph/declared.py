@@ -41,7 +41,7 @@ class Declarations:
         self._starts, self._stops = self._messages.starts, self._messages.stops
         # up to the end of the last of these fields
         self.encoded = begin.removesuffix(self._messages.behind)
-        self._unusual: dict[int, str] = {}  # names where no short name and short type come first
+        self._unusual = dict[int, str]()  # names where no short name and short type come first
 
     @classmethod
     def of(cls, graph: bytes, number: int = VALUE_INFO) -> "Declarations":
@@ -184,8 +184,8 @@ def declared_types(
         numbers: of the fields that hold declarations; of two of one value the later one counts.
         chosen: tells which types to return.
     """
-    kinds: dict[bytes, TypeProto] = {}
-    found: dict[str, TypeProto] = {}
+    kinds = dict[bytes, TypeProto]()
+    found = dict[str, TypeProto]()
     if len(graph) <= _SMALL:
         parsed = GraphProto.FromString(graph)
         known = {VALUE_INFO: parsed.value_info, OUTPUT: parsed.output, INPUT: parsed.input}

@@ -131,7 +131,7 @@ class GraphIndex:
         """Value -> the position of its node."""
         if len(self.nodes) > FEW and self.table.is_made_once:
             return self.table.producers()
-        found: dict[str, int] = {}
+        found = dict[str, int]()
         for position, node in enumerate(self.nodes):
             for name in node.output[:]:
                 # a node that has a name twice is no second producer
@@ -343,7 +343,7 @@ class GraphIndex:
             return
         check_functions(self.model.proto)
         # infer with more effort until all are known
-        states: dict[str, TypeProto] = {}
+        states = dict[str, TypeProto]()
         # First a prefix of the file, then only what the values depend on, at last with propagation of data.
         for positions, data_prop in self._inference_attempts(set(unknown)):
             try:
@@ -351,7 +351,7 @@ class GraphIndex:
             except RuntimeFailure:
                 self._without_type |= unknown  # the next look goes on without them
                 raise
-            found: dict[str, TypeProto] = {}
+            found = dict[str, TypeProto]()
             for info in reversed(inferred):  # the last values of a prefix are wanted
                 name, kind = info.name, info.type
                 if name in unknown and info.HasField("type") and name not in found:
@@ -650,7 +650,7 @@ class _Reads(Sequence[list[str]]):
 
     def __init__(self, nodes: list[NodeProto]) -> None:
         self._nodes = nodes
-        self._known: dict[int, list[str]] = {}
+        self._known = dict[int, list[str]]()
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -768,8 +768,8 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
 def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[int], str]) -> str:
     """Describe a cycle: walking back among the nodes that could not be sorted must come around."""
     position = min(left)
-    path: list[int] = []
-    seen: dict[int, int] = {}
+    path = list[int]()
+    seen = dict[int, int]()
     while position not in seen:
         seen[position] = len(path)
         path.append(position)
@@ -803,7 +803,7 @@ def function_path(function: FunctionProto) -> str:
 def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[FunctionProto]:
     """Return the functions that the nodes call, directly or indirectly, in the model's order."""
     by_key = {function_key(function): function for function in model.functions}
-    reached: set[FunctionKey] = set()
+    reached = set[FunctionKey]()
     pending = list(nodes) if by_key else []
     while pending:
         node = pending.pop()

@@ -77,7 +77,7 @@ def _unused(index: GraphIndex) -> Iterator[LintFinding]:
 
 def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
     """Find values that are defined twice, bodies included, and nodes of one graph with the same name."""
-    defined: dict[str, str] = {}
+    defined = dict[str, str]()
     for what, name in _definitions(index):
         first = defined.setdefault(name, what)
         # a default: one value, declared twice

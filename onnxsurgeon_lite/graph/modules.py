@@ -36,9 +36,9 @@ def module_tree(index: GraphIndex, depth: int | None = None) -> ModuleTree:
     Args:
         depth: how many modules deep, without the root.
     """
-    modules: dict[str, Module] = {}
+    modules = dict[str, Module]()
     holders = [("", *origin.around()[:depth]) for origin in index.origins]
-    counted: set[str] = set()
+    counted = set[str]()
     for position in index.order:
         node, origin = index.nodes[position], index.origins[position]
         # an initializer belongs to the module of its first reader
@@ -63,7 +63,7 @@ def module_tree(index: GraphIndex, depth: int | None = None) -> ModuleTree:
 def _add_outputs(
     index: GraphIndex, modules: dict[str, Module], holders: list[tuple[str, ...]]
 ) -> None:
-    leaving: list[tuple[str, str]] = []
+    leaving = list[tuple[str, str]]()
     for name, position in index.producer.items():
         users = [set(holders[user]) for user in index.users(name)]
         for path in holders[position]:

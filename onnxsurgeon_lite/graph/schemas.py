@@ -366,7 +366,7 @@ def _check_types(
 ) -> None:
     """Check that the operator takes each input's element type, and that inputs of one type variable agree."""
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-    bound: dict[str, str] = {}  # type variable -> the type that the first of its inputs has
+    bound = dict[str, str]()  # type variable -> the type that the first of its inputs has
     for slot, name in enumerate(node.input):
         # the last formal input stands for all further ones
         formal = schema.inputs[min(slot, len(schema.inputs) - 1)]

@@ -80,10 +80,10 @@ class NodeTable:
         self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
         # with some bytes behind, so that a word can be read at the end
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
-        self._strings: dict[int, frozenset[str]] = {}  # in the fields of a number
+        self._strings = dict[int, frozenset[str]]()  # in the fields of a number
         # field number -> columns without empty names; -> numbers in order
-        self._with_names: dict[int, _Places] = {}
-        self._sorted: dict[int, tuple[_Numbers, _Places]] = {}
+        self._with_names = dict[int, _Places]()
+        self._sorted = dict[int, tuple[_Numbers, _Places]]()
         if like is not None:
             self._take_over(like)
 
@@ -437,7 +437,7 @@ class NodeTable:
         """Return the fields of some nodes."""
         nodes, chosen = np.arange(places.start, places.stop), slice(places.start, places.stop)
         at, end = self.encoded.starts[chosen], self.encoded.stops[chosen]
-        found: list[tuple[int, _Places]] = []
+        found = list[tuple[int, _Places]]()
         odd = np.zeros(places.stop, np.bool_)
         # One field of every node in each round, for all nodes at once: nodes with few fields drop out early.
         for _ in range(_MOST_FIELDS):
@@ -494,8 +494,9 @@ class NodeTable:
         """Yield the fields of nodes that have many, or some that ONNX does not know."""
         encoded = self.encoded
         for node in nodes:
-            places = encoded.starts[node].item(), encoded.stops[node].item()
-            for number, start, stop in fields(encoded.whole, *places):
+            for number, start, stop in fields(
+                encoded.whole, encoded.starts[node].item(), encoded.stops[node].item()
+            ):
                 yield number, np.array([[node], [start], [stop]])
 
 
@@ -596,7 +597,7 @@ def captured_by(graph: GraphProto) -> list[str]:
     # A name is captured if nothing in the subgraph defines it.
     local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     local |= {sparse.values.name for sparse in graph.sparse_initializer}
-    used: list[str] = []
+    used = list[str]()
     for inner in graph.node:
         local.update(inner.output)
         used += inner.input

@@ -170,7 +170,7 @@ def decode(
             f"{model.tokens!r} is fed {list(prompt.shape)}; one text is decoded",
             "feed it as [1, N]",
         )
-    found: list[DecodeStep] = []
+    found = list[DecodeStep]()
     tokens, kept = prompt, dict[str, Array]()
     for number in range(steps):
         progress(f"step {number} of {steps}")

@@ -158,8 +158,8 @@ class SampleComparing:
     def __init__(self, job: CompareSamples) -> None:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._other = None if job.other is None else GraphIndex.of(job.other)
-        self._sessions: dict[_Place, OpenModel] = {}
-        self._carried: dict[_Place, Carried] = {}
+        self._sessions = dict[_Place, OpenModel]()
+        self._carried = dict[_Place, Carried]()
         self.rule = ValueRule.of(self.index, job.tolerance)
         self._together = 1
 

@@ -329,8 +329,8 @@ class _Proof:
         if axes is None or len(axes) != actual.ndim:
             return None
         # each axis as its factors, such as batch * heads: from those that count samples, the samples are taken
-        shape: list[int] = []
-        picked: list[tuple[int, list[int]]] = []
+        shape = list[int]()
+        picked = list[tuple[int, list[int]]]()
         for axis, size in zip(axes, actual.shape, strict=True):
             factors = self._factors(case, axis, size)
             for key, number in factors:

@@ -127,7 +127,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
     # a value is kept as long as a part is to read it
     waiting = Counter(name for part in found.parts for name in part.inputs)
     values = {name: value for name, value in feeds.items() if name not in index.producer}
-    actual: dict[str, RunValue] = {}
+    actual = dict[str, RunValue]()
     for part in found.parts:
         own = GraphIndex.of(load(part.path) if part.path else model_of(index, part))
         # a part reads feeds and what the parts before it made
@@ -138,7 +138,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
         values = {
             name: value for name, value in values.items() if waiting[name] > 0 or name in feeds
         }
-    compared: dict[str, Comparison] = {}
+    compared = dict[str, Comparison]()
     for name in index.outputs:
         if name in actual:
             compared |= ValueRule().each(name, actual[name], reference[name])
@@ -156,8 +156,8 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
     behind: dict[str, frozenset[str] | None] = {
         name: None if name in index.initializers else frozenset() for name in index.inputs
     }
-    owner: dict[int, int] = {}
-    of_node: dict[int, frozenset[str]] = {}
+    owner = dict[int, int]()
+    of_node = dict[int, frozenset[str]]()
     for position in index.order:
         # which of the named values a node depends on; None for what depends on no input
         sources = [behind.get(name) for name in index.reads[position]]
@@ -205,8 +205,8 @@ def _runnable(
 def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Part:
     """Collect the inputs of a part from outside, and its values that others or the graph's outputs need."""
     own = set(nodes)
-    inputs: dict[str, None] = {}
-    outputs: dict[str, None] = {}
+    inputs = dict[str, None]()
+    outputs = dict[str, None]()
     for position in nodes:
         for name in index.reads[position]:
             producer = index.producer.get(name)

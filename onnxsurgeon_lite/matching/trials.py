@@ -130,8 +130,8 @@ class _Drawing:
     held: Mapping[str, int]
 
     def __post_init__(self) -> None:
-        self.trials: list[Trial] = []
-        self.lines: dict[str, list[str]] = {}
+        self.trials = list[Trial]()
+        self.lines = dict[str, list[str]]()
 
     def draw(self, ranked: GraphIndex) -> None:
         """Run the model with two seeds, each at sizes of its own, where it runs so.
@@ -248,9 +248,9 @@ def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
 def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     """Return sizes of the symbolic dimensions, the most telling first, and at last size 1 for all."""
     # sizes that a caller may choose, in the order of the inputs
-    symbols: dict[str, bool] = {}  # name -> whether it is always the first dimension
+    symbols = dict[str, bool]()  # name -> whether it is always the first dimension
     fixed = cache_sizes(index)
-    places: dict[str, tuple[int, int]] = {}  # name -> the rank and the axis where it stands first
+    places = dict[str, tuple[int, int]]()  # name -> the rank and the axis where it stands first
     for name in required_inputs(index):
         dims = dims_of(index.inputs[name].type)
         for axis, dim in enumerate(dims):

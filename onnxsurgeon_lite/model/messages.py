@@ -53,8 +53,8 @@ def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
     # equal types are shared: each is serialized once
     kinds = {id(kind): kind for kind in types.values()}
     encoded = {key: len_field(2, kind.SerializeToString()) for key, kind in kinds.items()}
-    around: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # a name of some size, with some type
-    parts: list[bytes] = []
+    around = dict[tuple[int, int], tuple[bytes, bytes]]()  # a name of some size, with some type
+    parts = list[bytes]()
     for text, kind in types.items():
         name, behind = text.encode(), encoded[id(kind)]
         key = len(name), id(kind)

@@ -317,7 +317,7 @@ def _places(model: Model, proto: ModelProto, path: Path) -> dict[DataFile, str]:
     In another folder, the location of missing data may name a file of somebody else.
     """
     files = dict.fromkeys(model.span(tensor)[0] for tensor in external_tensors(proto))
-    places: dict[DataFile, str] = {}
+    places = dict[DataFile, str]()
     for file in files:
         if file.location is None:
             continue

@@ -309,7 +309,7 @@ def _embed_payload(
     key = fields.entries.get(b"location", b"").decode()
     if not fields.external or key not in keys:
         return None
-    pieces: list[Piece] = []
+    pieces = list[Piece]()
     copied = start
     for reference, stop in sorted(fields.references):  # everything but the reference itself
         pieces.append(source[copied:reference])
@@ -449,7 +449,7 @@ def _alike_bytes(one: NDArray[np.uint8], two: NDArray[np.uint8]) -> int:
 
 def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
     """Return where fields of one tag start and stop, as many as begin before `until`, and where they end."""
-    found: list[int] = []
+    found = list[int]()
     add, end = found.append, len(whole)
     while at < until and whole[at] == tag:
         size, at = whole[at + 1], at + 2

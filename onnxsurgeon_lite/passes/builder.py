@@ -143,7 +143,7 @@ class Builder:
     def _check(self, node: _BuiltNode) -> None:
         """Check a node by itself, on the types known so far; of one with a body only the operator."""
         part = self._proto()
-        names: dict[BuiltValue, str] = {}
+        names = dict[BuiltValue, str]()
         # a model of this node alone, with its operands as inputs or initializers
         for value in filter(None, node.inputs):
             if value not in names:
@@ -241,7 +241,7 @@ def _give_names(builder: Builder) -> None:
     """Give every unnamed value a unique name, in bodies too."""
     # a value may be listed twice, in a body and outside
     values = list(dict.fromkeys(_values(builder)))
-    taken: set[str] = set()
+    taken = set[str]()
     for value in values:
         if value.name in taken:
             raise BuildError(f"two values have the name {value.name!r}", "rename one of them")

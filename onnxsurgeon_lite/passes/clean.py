@@ -73,7 +73,7 @@ def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
 
 def _training_needs(proto: ModelProto) -> set[str]:
     """Return the values of the main graph that training graphs read or update."""
-    needed: set[str] = set()
+    needed = set[str]()
     for training in proto.training_info:
         for binding in (*training.initialization_binding, *training.update_binding):
             needed.add(binding.key)
@@ -134,7 +134,7 @@ def _clean_nodes(
         for a in (graph.quantization_annotation if graph is not None else ())
     }
     # upwards from what is needed
-    alive: set[int] = set()
+    alive = set[int]()
     pending = list(needed)
     while pending:
         name = pending.pop()

@@ -200,8 +200,8 @@ class _Merging:
         outer_alike: _Alike | None = None,
     ) -> None:
         """Merge the nodes of a graph, and of its bodies, with each other and with those outside."""
-        seen: dict[Shallow, list[_Known]] = {}
-        alike: dict[str, bytes] = {}
+        seen = dict[Shallow, list[_Known]]()
+        alike = dict[str, bytes]()
         if outer or outer_alike:
             # of outer nodes and constants, those that no name of this graph hides
             local = set(defined(graph))
@@ -229,7 +229,7 @@ class _Merging:
         alike: dict[str, bytes],
     ) -> dict[str, str]:
         """Merge nodes; return the values that are gone, and those that took their places."""
-        names: dict[str, str] = {}
+        names = dict[str, str]()
         gone = []
         every = list(nodes)
         for position in looked:

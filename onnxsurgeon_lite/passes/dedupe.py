@@ -42,7 +42,7 @@ class Dedupe:
         """
         result = model.copy()
         alike = Counter(map(_kind, walk.initializers(result.proto)))
-        dropped: list[str] = []
+        dropped = list[str]()
         # (graph, contents that it sees -> their name, names that stay)
         pending: list[tuple[GraphProto, dict[Key, str], set[str]]] = [
             (result.proto.graph, {}, trained(result.proto))
@@ -82,7 +82,7 @@ def _merge(
     """Drop initializers that equal an outer or earlier one; add the others to `visible`."""
     inputs = {value.name for value in graph.input} | kept
     outputs = {value.name for value in graph.output}
-    names: dict[str, str] = {}
+    names = dict[str, str]()
     named = Counter(tensor.name for tensor in graph.initializer)  # a repeated name is for `Fix`
     tensors = [
         t

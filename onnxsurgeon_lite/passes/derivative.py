@@ -48,7 +48,7 @@ class Derivative:
     def of(cls, model: Model, values: Iterable[str]) -> "Derivative":
         """Prepare a model for gradients of values."""
         require_schemas(GraphIndex.of(model))
-        notes: list[str] = []
+        notes = list[str]()
         # functions are inlined first, as the opset of their bodies may be older
         index = GraphIndex.of(_newer(_without_calls(model, values, notes), notes))
         index.learn_types(index.values())
@@ -160,7 +160,7 @@ class Derivative:
                 fresh = [n for n in index.nodes[place].output if n and n not in before]
                 before.update(dict.fromkeys(fresh, place))
                 pending.extend(fresh)
-        path: list[int] = []
+        path = list[int]()
         # back along those nodes; `path` keeps the way from going round
         while target in before and target not in sources:
             path.append(before[target])

@@ -77,7 +77,7 @@ class Expose:
 
 def _around(index: GraphIndex, place: str) -> list[str]:
     """Return the values that go into the parts of a place and come out of them, the graph's inputs excluded."""
-    found: dict[str, None] = {}
+    found = dict[str, None]()
     for nodes in select_parts(index, place):
         inputs, outputs = boundary(index, nodes)
         found |= dict.fromkeys(inputs + outputs)

@@ -73,7 +73,7 @@ class Fix:
             GraphError: something is left that cannot be repaired: a cycle, a missing value, ...
         """
         result = model.copy()
-        changes: list[str] = []
+        changes = list[str]()
         # inference and the checker start in the background, on the model as it is
         infer_unchanged = begin_infer(model, {info.name for info in _declared(model)})
         begin_check(model)
@@ -246,7 +246,7 @@ def _single_producers(graph: GraphProto) -> Iterable[str]:
         return
     taken = names_in([graph])
     # old name -> the name that readers at this point see
-    current: dict[str, str] = {}
+    current = dict[str, str]()
     yield f"value {', '.join(map(repr, list(left)[:6]))} had several producers: renamed all but the last"
     for name in left:
         if name in outer:
@@ -322,7 +322,7 @@ def _stale(
     inferred = begun(names) if begun else infer(result, names)
     declared = declared_types(around_nodes(result.proto.graph))
     # (id of the declared type, id of the inferred) -> whether they agree
-    right: dict[tuple[int, int], bool] = {}  # most values share a few types
+    right = dict[tuple[int, int], bool]()  # most values share a few types
     stale = set()
     for name, kind in inferred.items():
         known = declared.get(name)

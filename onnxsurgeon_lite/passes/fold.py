@@ -214,13 +214,13 @@ class _Constants:
         self.index = index
         self.values = values
         self.limit = limit
-        self.shapes: dict[str, Array] = {}
-        self.runs: set[int] = set()
-        self.large: set[int] = set()
+        self.shapes = dict[str, Array]()
+        self.runs = set[int]()
+        self.large = set[int]()
         # value -> its elements, numbers or symbols, as far as shapes say
-        self._elements: dict[str, Elements | None] = {}
+        self._elements = dict[str, Elements | None]()
         # values whose elements are at least partly known
-        self._followed: set[str] = set()
+        self._followed = set[str]()
         # initializers that training updates
         self._bound = trained(index.model.proto)
 
@@ -318,7 +318,7 @@ class _Constants:
     def _keep_large(self) -> None:
         """Keep the nodes whose results are large, and those that read them."""
         types = self._types_of(self.runs)
-        kept: set[str] = set()
+        kept = set[str]()
         for position in self.index.in_order(self.runs):
             row = self.index.row(position)
             # the size of what a node makes, from its type; unknown does not fit

@@ -59,10 +59,10 @@ class Freeze:
             RuntimeFailure: the runtime cannot run the folded nodes.
         """
         index = GraphIndex.of(model)
-        notes: list[str] = []
+        notes = list[str]()
         result = model.copy()
         changes, frozen = list[str](), list[str]()
-        relaxed: dict[str, TypeProto] = {}
+        relaxed = dict[str, TypeProto]()
         # each input becomes a constant; `Promote` noted in it which types it relaxed
         for selector, numbers in self.values:
             value = one_value(index, selector, notes)
@@ -96,7 +96,7 @@ def _folded(
     result: Model, frozen: list[str], limit: int, unroll: int
 ) -> tuple[Model, list[str], list[str]]:
     """Fold what depends on frozen values, and take the branches that this decides, as long as there is more."""
-    changes: list[str] = []
+    changes = list[str]()
     known = set(frozen)
     while True:
         # an If that gives way may leave further constants: as long as one does

@@ -68,9 +68,9 @@ class Bridge:
         self._opset = self.graph.opset
         # id of an object -> (the object, which keeps its id from being reused, its state at import, its
         # message)
-        self._nodes: dict[int, tuple[gs.Node, State, NodeProto]] = {}
-        self._tensors: dict[int, tuple[gs.Tensor, State]] = {}
-        self._scopes: dict[int, _ImportedGraph] = {}
+        self._nodes = dict[int, tuple[gs.Node, State, NodeProto]]()
+        self._tensors = dict[int, tuple[gs.Tensor, State]]()
+        self._scopes = dict[int, _ImportedGraph]()
         # (graph, its message, the scopes around it, outermost first)
         pending: list[tuple[gs.Graph, GraphProto, list[_ImportedGraph]]] = [
             (self.graph, model.proto.graph, [])

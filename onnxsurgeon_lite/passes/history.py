@@ -15,9 +15,9 @@ class History:
 
     def __init__(self, original: Model) -> None:
         self.original = original
-        self.steps: list[Pass] = []
+        self.steps = list[Pass]()
         self._states = [original]  # one more than steps and undone steps
-        self._undone: list[Pass] = []
+        self._undone = list[Pass]()
 
     @property
     def current(self) -> Model:

@@ -86,7 +86,7 @@ def outside(step: Pass, path: str, index: GraphIndex, captured: Container[str]) 
     def value(name: str) -> str:
         return name if not name or name in captured else f"{path}/{name}"
 
-    found: dict[str, _Field] = {}
+    found = dict[str, _Field]()
     for field in values:
         held = getattr(step, field)
         # None and '' stay
@@ -136,7 +136,7 @@ class Narrowed:
         fields: dict[str, _Field] = {name: getattr(step, name) for name in values + nodes}
         found = {f: _names(index, held, f in values, called) for f, held in fields.items()}
         path = _only_body(chain.from_iterable(found.values()))
-        notes: list[str] = []
+        notes = list[str]()
         if path:
             # names as they are inside the body; values outside keep their names
             found = {f: [n.inside(index, path, notes) for n in names] for f, names in found.items()}
@@ -240,7 +240,7 @@ def _field(before: _Field, names: list[_Name]) -> _Field:
 
 def _by_body(names: Iterable[_Name]) -> list[list[_Name]]:
     """Return the names of each body, those of the graph itself last: an edit there changes ids."""
-    groups: dict[str, list[_Name]] = {}
+    groups = dict[str, list[_Name]]()
     for name in sorted(names, key=lambda name: not name.path):
         groups.setdefault(name.path, []).append(name.outside())
     return list(groups.values())
@@ -265,7 +265,7 @@ def _put_back(
         [line if where in line else f"in {where!r}: {line}" for line in lines]
         for lines in (result.changes, result.notes)
     )
-    outside: list[str] = []
+    outside = list[str]()
     if result.changed:
         model, outside = body.put_back(result.model, unsettled)
     return PassResult.of(source, model, changes, chain(notes, more, outside))

@@ -110,8 +110,8 @@ class _Declaring:
 
     def __init__(self) -> None:
         self.added = self.completed = 0
-        self.untyped: list[str] = []
-        self.wrong: list[str] = []
+        self.untyped = list[str]()
+        self.wrong = list[str]()
 
     def graph(self, index: GraphIndex, graph: GraphProto, outer: Expressions | None) -> None:
         """Declare the values of a graph and of its bodies."""
@@ -132,7 +132,7 @@ class _Declaring:
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
         declared = by_name([*graph.value_info, *graph.output])
-        new: dict[str, TypeProto] = {}
+        new = dict[str, TypeProto]()
         for name, kind in types.items():
             info = declared.get(name)
             # not declared; declared wrongly; declared, but not completely

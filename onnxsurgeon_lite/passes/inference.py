@@ -50,8 +50,8 @@ def _changed(graph: GraphProto | FunctionProto, opset: int) -> Iterator[str]:
     ends = graph.output if isinstance(graph, FunctionProto) else (v.name for v in graph.output)
     # values that something reads, in bodies too
     used = set(ends).union(*(node.input for node in walk.with_inner(graph.node)))
-    dropped: set[str] = set()
-    nodes: list[NodeProto] = []
+    dropped = set[str]()
+    nodes = list[NodeProto]()
     for place, node in enumerate(graph.node):
         nodes.append(node)
         if node.op_type not in _OPERATORS or not is_standard(node) or not _trains(node, opset):

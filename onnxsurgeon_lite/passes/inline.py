@@ -42,7 +42,7 @@ class Inline:
         index = GraphIndex.of(model)
         index.require_sound()
         # "domain::name" -> the keys of its overloads
-        known: dict[str, list[FunctionKey]] = {}
+        known = dict[str, list[FunctionKey]]()
         for function in model.proto.functions:
             domain, name, _ = key = function_key(function)
             known.setdefault("::".join(filter(None, (domain, name))), []).append(key)

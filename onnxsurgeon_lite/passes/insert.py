@@ -63,7 +63,7 @@ class Insert:
             EditError: the operator does not take these inputs or attributes, no node produces the value (with
                 `before`), or the edit makes a cycle.
         """
-        notes: list[str] = []
+        notes = list[str]()
         index = GraphIndex.of(importing(model, self.domain, notes))
         value = one_value(index, self.value, notes)
         # at the end of the graph, "after" a value means before its name

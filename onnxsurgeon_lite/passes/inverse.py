@@ -95,7 +95,7 @@ def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
 def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> None:
     """Store the declared types of values whose sizes now depend on `target`."""
     if types:
-        same: dict[bytes, list[str]] = {}  # many values share few types
+        same = dict[bytes, list[str]]()  # many values share few types
         # id of a type -> its bytes
         encoded = {
             place: kind.SerializeToString(deterministic=True)
@@ -109,7 +109,7 @@ def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> No
 
 def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
     """Return the stored types of values whose sizes depend on `source`."""
-    found: dict[str, TypeProto] = {}
+    found = dict[str, TypeProto]()
     try:
         for data, names in json.loads(entries(source.metadata_props)[_RELAXED]).items():
             kind = TypeProto.FromString(base64.b64decode(data, validate=True))

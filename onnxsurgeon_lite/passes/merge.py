@@ -59,7 +59,7 @@ def merge(
         UnknownNameError: a model has no such linked value or shared input.
         EditError: the opsets or types do not fit, or an input name of both is not shared.
     """
-    notes: list[str] = []
+    notes = list[str]()
     first, second = one_opset(first, second, notes)
     before, other = GraphIndex.of(first), GraphIndex.of(second)
     share = split(share, other.inputs)
@@ -118,7 +118,7 @@ def merge_all(
             if name not in known:
                 raise UnknownNameError(name, "the models", known, kind)
     # input -> the values that feed it, one for each model that has the input
-    waiting: dict[str, list[str]] = {}
+    waiting = dict[str, list[str]]()
     for value, name in links:
         waiting.setdefault(name, []).append(value)
     merged, notes, changes = models[0], list[str](), list[str]()
@@ -163,7 +163,7 @@ def _names(values: Iterable[ValueInfoProto]) -> Iterator[str]:
 
 def _runnable(models: Sequence[Model]) -> list[Model]:
     """Put models after those whose outputs they read, otherwise as they are given."""
-    made: dict[str, int] = {}
+    made = dict[str, int]()
     for place, model in enumerate(models):
         for name in _names(model.proto.graph.output):
             # of several models that make a value, the first counts
@@ -215,7 +215,7 @@ def _restore(merged: Model, whole: Mapping[str, list[str]], outputs: Iterable[st
 
 def _common(one: GraphIndex, two: GraphIndex) -> Iterator[str]:
     """Yield constants that two models have under one name, and values that equal nodes compute from these alone."""
-    found: set[str] = set()
+    found = set[str]()
     for name, tensor in two.initializers.items():
         mine = one.initializers.get(name)
         # constants of one name and content; both inputs with a default, or neither
@@ -281,7 +281,7 @@ def _text(kind: TypeProto) -> str:
 def _check(
     before: GraphIndex, other: GraphIndex, links: Iterable[tuple[str, str]], share: Iterable[str]
 ) -> None:
-    taken: set[str] = set()
+    taken = set[str]()
     for value, name in (*links, *((name, name) for name in share)):
         before.require(value)
         if name not in other.inputs:

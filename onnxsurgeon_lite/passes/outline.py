@@ -58,8 +58,8 @@ class Outline:
         proto = result.proto
         taken = {function.name for function in proto.functions}
         # nodes without names -> the function that has these
-        alike: dict[bytes, FunctionProto] = {}
-        calls: dict[int, NodeProto] = {}
+        alike = dict[bytes, FunctionProto]()
+        calls = dict[int, NodeProto]()
         changes = []
         for path, inside in parts.items():
             own = self._function(index, inside)
@@ -101,7 +101,7 @@ class Outline:
         path = self.scope.removeprefix(_SCOPE)
         # the path cut off at the depth of the pattern: nodes below a module belong to it
         depth, fits = path.count(".") + 1, glob(path) if is_glob(path) else {path}.__contains__
-        found: dict[str, list[int]] = {}
+        found = dict[str, list[int]]()
         for position, origin in enumerate(index.origins):
             module = ".".join(origin.scope.split(".")[:depth])
             if module and fits(module):
@@ -217,7 +217,7 @@ def _rename(function: FunctionProto, names: Mapping[str, str]) -> None:
 def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:
     """Raise `EditError` if a path leaves the nodes and enters them again: one call cannot run in two parts."""
     places = sorted(index.places[position] for position in inside)
-    after: set[int] = set()  # nodes outside that depend on those inside
+    after = set[int]()  # nodes outside that depend on those inside
     # only nodes between the first and the last one can be on a path back in
     for position in index.order[places[0] : places[-1] + 1]:
         needed = {index.producer[name] for name in index.reads[position] if name in index.producer}

@@ -41,8 +41,8 @@ class Pipeline:
         current = model
         notes, changes = list[str](), list[str]()
         unproved = False
-        frozen: dict[str, TensorProto] = {}
-        turned: dict[str, tuple[int, ...]] = {}
+        frozen = dict[str, TensorProto]()
+        turned = dict[str, tuple[int, ...]]()
         for number, step in enumerate(self.passes):
             try:
                 with settling_later(left):

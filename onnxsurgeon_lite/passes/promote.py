@@ -57,7 +57,7 @@ class Promote:
             )
         result = model.copy()
         changes = []
-        promoted: dict[str, TensorProto] = {}
+        promoted = dict[str, TensorProto]()
         for value in selection.names:
             tensor = constant_tensor(index, value)
             # an initializer that is an input already has its default

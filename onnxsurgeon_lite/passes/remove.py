@@ -50,7 +50,7 @@ class Remove:
             EditError: an output would have no producer: no input fits, or several fit and `bridge` selects none.
         """
         index = GraphIndex.of(model)
-        notes: list[str] = []
+        notes = list[str]()
         wanted = split_names(index, self.nodes)
         parts = [part for name in wanted for part in _parts(index, name)]
         inside = {position for part in parts for position in part}

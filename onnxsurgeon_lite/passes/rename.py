@@ -51,8 +51,8 @@ class Rename:
         return self._rename_nodes(index) if self.nodes else self._rename_values(index)
 
     def _rename_values(self, index: GraphIndex) -> PassResult:
-        notes: list[str] = []
-        names: dict[str, str] = {}
+        notes = list[str]()
+        names = dict[str, str]()
         for old, new in self.names:
             # a name that has a `*` itself is no pattern
             if "*" in new and old not in index:
@@ -72,7 +72,7 @@ class Rename:
     def _rename_nodes(self, index: GraphIndex) -> PassResult:
         # nodes without a name are no target of a pattern
         by_name = {node.name: position for position, node in enumerate(index.nodes)}
-        names: dict[int, str] = {}
+        names = dict[int, str]()
         for old, new in self.names:
             if "*" in new and old not in by_name:
                 found = _matched(filter(None, by_name), old, new, index.graph.name, "node")

@@ -70,7 +70,7 @@ class Replace:
             raise UsageError(
                 "a replacement is either an operator or a model", "give one of --op and --model"
             )
-        notes: list[str] = []
+        notes = list[str]()
         index = GraphIndex.of(importing(model, self.op_type and self.domain, notes))
         # find the region, which no node outside may read from
         outputs = select_values(index, self.outputs)
@@ -86,7 +86,7 @@ class Replace:
         # values inside the region must not be read outside
         _require_private(index, region, outputs.names)
         # put the node or the graph of the model in its place, and let types follow
-        types: dict[str, TypeProto] = {}
+        types = dict[str, TypeProto]()
         if self.op_type:
             result = _without(index, region, outputs.names)
             # where the region's last node was, counted without the region

@@ -49,7 +49,7 @@ class Rewire:
             EditError: a node does not read the old value or cannot take the new one, or the edit makes a cycle.
         """
         index = GraphIndex.of(model)
-        notes: list[str] = []
+        notes = list[str]()
         old = one_value(index, self.old, notes)
         # a number in the place of the new value becomes a constant
         result = model.copy()
@@ -81,7 +81,7 @@ class Rewire:
         # order the nodes again, check each rewired one, and let types follow
         after = settle(index, result)
         # what the rewired nodes make now
-        types: dict[str, TypeProto] = {}
+        types = dict[str, TypeProto]()
         for position in chosen:
             made = next(filter(None, index.nodes[position].output), None)
             if made is None:  # whatever it computes is not used

@@ -98,8 +98,8 @@ class Rewrite:
 
     def edit(self, index: GraphIndex, explains: bool = False) -> PassResult:
         """Rewrite an indexed model; say, if asked, how near a rule without a match comes."""
-        changes: list[str] = []
-        notes: list[str] = []
+        changes = list[str]()
+        notes = list[str]()
         result = index
         for source in self.rules:
             rules = read_rules(source)
@@ -119,12 +119,12 @@ class _Rewriting:
     rules: Sequence[Rule]
 
     def __post_init__(self) -> None:
-        self.changes: list[str] = []
-        self.notes: list[str] = []
+        self.changes = list[str]()
+        self.notes = list[str]()
         # rule and types of what it reads -> the types of its results
-        self.checked: dict[object, list[TypeProto | None]] = {}
+        self.checked = dict[object, list[TypeProto | None]]()
         # value -> the type that it has after a replacement, where the declared one contradicts
-        self.stale: dict[str, TypeProto] = {}
+        self.stale = dict[str, TypeProto]()
 
     def run(self, explains: bool) -> GraphIndex:
         for rule in self.rules:
@@ -176,9 +176,9 @@ class _Rewriting:
     ) -> list[str]:
         """Replace the matches in one graph; return the values to fold."""
         removed = {position for _, match in matches for position in match.removed}
-        added: dict[int, list[NodeProto]] = {}
-        aliases: dict[str, str] = {}
-        folded: list[str] = []
+        added = dict[int, list[NodeProto]]()
+        aliases = dict[str, str]()
+        folded = list[str]()
         for rule, match in matches:
             new = _New(index, rule, match, taken)
             # new nodes take the place of the last one of the match
@@ -285,9 +285,9 @@ class _New:
     ) -> None:
         assert rule.replacement is not None
         function, own = rule.replacement.function, rule.pattern.function
-        self.nodes: list[NodeProto] = []
-        self.aliases: dict[str, str] = {}
-        self.constant: list[str] = []
+        self.nodes = list[NodeProto]()
+        self.aliases = dict[str, str]()
+        self.constant = list[str]()
         # name in the rule -> value of the graph
         names = {name: match.values.get(name, "") for name in function.input}
         for result, name in zip(own.output, function.output, strict=True):
@@ -330,7 +330,7 @@ class _New:
 
     def _find_constant(self, index: GraphIndex) -> None:
         # values that the replacement computes from constants alone
-        known: set[str] = set()
+        known = set[str]()
         for node in self.nodes:
             constants = (name in known or constant(index, name) is not None for name in node.input)
             if node.input and all(constants):
@@ -386,7 +386,7 @@ def _checked(
     probe.graph.node.extend(nodes)
     probe.graph.input.extend(ValueInfoProto(name=name, type=types[name]) for name in types)
     part = GraphIndex.of(index.model.with_proto(probe))
-    known: dict[str, TypeProto] = {}
+    known = dict[str, TypeProto]()
     for node in part.nodes:
         try:
             known |= check_node(part, node, f"the {node.op_type} of rule {rule.name!r}")

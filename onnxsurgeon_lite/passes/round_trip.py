@@ -53,7 +53,7 @@ def print_with_weights(model: Model, path: Path) -> str:
         GraphError: the model cannot be printed, or a name cannot be.
     """
     structure = copied(model.proto)
-    arrays: dict[str, dtypes.Array] = {}
+    arrays = dict[str, dtypes.Array]()
     taken = {_STRUCTURE}
     # what text elides or does not hold goes into the file, under a name of its own
     for tensor in walk.tensors(structure):

@@ -64,7 +64,7 @@ class SetAttr:
         changes, notes = self._set_defaults(before, result, functions)
         nodes = [listed([selector]) for selector in selectors if selector not in known]
         index = GraphIndex.of(result)
-        types: dict[str, TypeProto] = {}
+        types = dict[str, TypeProto]()
         for node_id, node in chosen_nodes(index, nodes).items():
             what = described(node, node_id)
             for name in split(self.remove):
@@ -84,7 +84,7 @@ class SetAttr:
         functions: Sequence[FunctionProto],
     ) -> tuple[list[str], list[str]]:
         """Set and remove defaults of functions; return changes and notes."""
-        changes: list[str] = []
+        changes = list[str]()
         for function in functions:
             what = f"function {function.name!r}"
             for name in split(self.remove):

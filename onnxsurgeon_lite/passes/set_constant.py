@@ -52,7 +52,7 @@ class SetConstant:
                 read it, or the new shape does not fit a node downstream.
         """
         index = GraphIndex.of(model)
-        notes: list[str] = []
+        notes = list[str]()
         value = one_value(index, self.value, notes)
         # the new numbers have the dtype of the old ones
         old = constant_tensor(index, value)

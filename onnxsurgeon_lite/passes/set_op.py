@@ -48,11 +48,11 @@ class SetOp:
         known = {name for name in touched if name and name in before} if len(chosen) == 1 else set()
         # inference for one node starts before the model is copied
         before.foresee(known)
-        notes: list[str] = []
+        notes = list[str]()
         result = importing(model, self.domain, notes).copy()
         index = GraphIndex.of(result)
         changes = []
-        types: dict[str, TypeProto] = {}
+        types = dict[str, TypeProto]()
         # change each node, and check that the operator takes what it has
         for node_id, node in chosen_nodes(index, self.nodes).items():
             old = node.op_type

@@ -114,8 +114,8 @@ class _Moving:
         self.old = old
         self._taken = Taken(self.index)
         # sorted at the end, so positions stay valid until then
-        self._places: list[tuple[int, NodeProto | None]] = []  # a new node; None: one goes away
-        self._gone: set[str] = set()  # values
+        self._places = list[tuple[int, NodeProto | None]]()  # a new node; None: one goes away
+        self._gone = set[str]()  # values
 
     def inward(self, source: str, value: str) -> None:
         """Move the Cast from an input (`source`) to `value` down, as far as it goes."""

@@ -87,13 +87,13 @@ class _Noops:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
-        self.neutral: dict[tuple[str, int], bool] = {}
+        self.neutral = dict[tuple[str, int], bool]()
 
     def skips(self) -> dict[int, str]:
         """Return node -> the value that it returns."""
-        found: dict[int, str] = {}
+        found = dict[int, str]()
         # value -> what it is, through no-ops before it
-        values: dict[str, str] = {}
+        values = dict[str, str]()
         annotations = self.index.graph.quantization_annotation
         # names that must stay
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()

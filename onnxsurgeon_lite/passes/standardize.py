@@ -64,7 +64,7 @@ class Standardize:
 
 def _standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
     """Return (the model in standard operators, how many nodes of each operator went, why others stay)."""
-    reasons: dict[str, str] = {}
+    reasons = dict[str, str]()
 
     def function_of(part: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
         # called for each node: the function that stands for it, None where it stays

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.names import glob, is_count, is_glob
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
     """Return id -> selected node; ids of nodes in bodies and functions (`@12/then_branch/@3`) included."""
-    found: dict[str, NodeProto] = {}
+    found = dict[str, NodeProto]()
     for selector in split_names(index, selectors):
         # "@12/then_branch/@3" -> "@12/then_branch", "3"
         path, inside, number = selector.rpartition("/@")
@@ -68,7 +68,7 @@ def ends(
     Raises:
         UnknownNameError: the model has no such input or output.
     """
-    found: list[str] = []
+    found = list[str]()
     for selector in split_names(index, selectors):
         # a name that has `*` itself is that name
         matching = [selector] if selector in known else []

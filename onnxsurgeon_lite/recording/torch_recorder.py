@@ -372,7 +372,7 @@ def _parts(name: str, value: object, depth: int = 4) -> list[tuple[str, object]]
         items = list(getattr(value, "__dict__", {}).items())
     else:
         items = [(str(number), leaf) for number, leaf in enumerate(leaves)]
-    found: list[tuple[str, object]] = []
+    found = list[tuple[str, object]]()
     for key, part in items:
         if isinstance(part, torch.Tensor):
             found.append((f"{name}[{key}]", part))
@@ -412,7 +412,7 @@ def _record_calls(
 
         return hook
 
-    names: dict[torch.nn.Module, str] = {}
+    names = dict[torch.nn.Module, str]()
     for path, part in module.named_modules(remove_duplicate=False):
         if not _fits(scopes, path):
             continue
@@ -534,12 +534,12 @@ class _Folder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sample = 0
-        self.entries: list[dict[str, object]] = []
-        self.notes: list[str] = []
+        self.entries = list[dict[str, object]]()
+        self.notes = list[str]()
         # (sample, name)
         self._names = set[tuple[int, str]]()
         # memory, shape, strides and dtype -> (the tensor, its version, where it was written)
-        self._written: dict[object, tuple[weakref.ref[torch.Tensor], int, dict[str, object]]] = {}
+        self._written = dict[object, tuple[weakref.ref[torch.Tensor], int, dict[str, object]]]()
         self._made = False
 
     def __enter__(self) -> "_Folder":

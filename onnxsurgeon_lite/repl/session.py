@@ -86,18 +86,18 @@ class PromptSession:
         # conditions of breakpoints see what the user defines
         dbg.names = self.namespace
         self.verbs = Verbs()
-        self.given: dict[str, object] = {}
+        self.given = dict[str, object]()
         self.show: Callable[[object], None] = print_result
         self.leave: Callable[[], None] = lambda: None
         self.fed = False
         self.left = False
         self.mismatch = False
         self.target: Path | None = None
-        self.written: set[Path] = set()
+        self.written = set[Path]()
         self.listed: tuple[object, int] = None, 0
         self.found: BisectResult | None = None
         # how inputs were made, as it was said last
-        self._told: list[str] = []
+        self._told = list[str]()
         self._look()
 
     def follow(self) -> None:

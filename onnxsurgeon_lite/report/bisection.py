@@ -146,7 +146,7 @@ def headlines(result: BisectResult) -> Iterator[str]:
     if many:
         yield f"{len(result.culprits)} culprits, those that err by themselves first:"
     # kinds that were shown as a group; a few culprits of a kind have a line each
-    told: set[str] = set()
+    told = set[str]()
     for culprit in result.culprits:
         kind = _kind(culprit)
         group = [other for other in result.culprits if _kind(other) == kind]

@@ -39,7 +39,7 @@ def writing(target: Path, size: int) -> Iterator[None]:
     """Show that a file is written; of many bytes before it begins, and how far it is."""
     # a watcher asks now and then how far the staged files are
     large = announce("writing", target, size)
-    staged: list[Staging] = []
+    staged = list[Staging]()
     token = WATCHED.set(staged)
     done = threading.Event()
     with progress(f"writing {target}") as tell:

@@ -73,7 +73,7 @@ def counts(summary: ModelSummary) -> Rows[tuple[str, int]]:
 
 def show_tree(modules: Sequence[Module]) -> None:
     """The module tree, a line a module, indented under the one that holds it."""
-    above: list[str] = []
+    above = list[str]()
     rows = []
     for module in modules:
         # modules come in order, so `above` is the path of those that hold this one: ["a.", "a.b."]

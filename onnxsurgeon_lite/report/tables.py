@@ -113,8 +113,8 @@ class _Layout:
 
     def __post_init__(self) -> None:
         self.beside = list(range(len(self.titles)))
-        self.above: list[int] = []
-        self.below: list[int] = []
+        self.above = list[int]()
+        self.below = list[int]()
         # Until a line fits: take a column that is wide by itself (more than a quarter of the line) out, above its row;
         # if none is, or the widest is the last, put the last column below.
         while self.limit and self._total() > self.limit and len(self.beside) > 1:

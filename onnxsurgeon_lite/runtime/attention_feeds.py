@@ -14,7 +14,7 @@ _CACHE = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Concat":
 
 def _caches(index: GraphIndex) -> dict[str, dict[int, int]]:
     """Return the inputs of a model for onnxruntime that are caches, and the sizes of axes that their readers fix."""
-    found: dict[str, dict[int, int]] = {}
+    found = dict[str, dict[int, int]]()
     # only onnxruntime's own operators say which inputs are caches
     if RUNTIME_DOMAIN not in opset_versions(index.model.proto.opset_import):
         return found

@@ -35,8 +35,9 @@ def interpreter_of(version: str) -> str:
         # a folder that is there is complete: it gets its name at the end
         with NewFolder(folder, ".*") as new:
             _run(version, sys.executable, "-m", "venv", str(new.path))
-            pip = _python(new.path), "-m", "pip", "install"
-            _run(version, *pip, f"onnxruntime=={version}", numpy)
+            _run(
+                version, _python(new.path), "-m", "pip", "install", f"onnxruntime=={version}", numpy
+            )
             new.commit()
     return _python(folder)
 

@@ -99,8 +99,11 @@ class SampleFeeds(Sequence[Feeds]):
         cls, index: GraphIndex, given: Tensors | Sequence[Tensors], dims: Mapping[str, int]
     ) -> "SampleFeeds":
         """Return the samples at a place, or in arrays that hold rows of them."""
-        names = required_inputs(index), list(index.outputs)
-        return cls(index, Samples(given, *names, _axes(index, dims)), dims)
+        return cls(
+            index,
+            Samples(given, required_inputs(index), list(index.outputs), _axes(index, dims)),
+            dims,
+        )
 
     @property
     def many(self) -> bool:

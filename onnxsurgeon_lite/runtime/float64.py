@@ -228,7 +228,7 @@ def _widen(part: ModelProto) -> bool:
     # values that are float in the model
     floats = {v.name for v in graph.input if v.type.tensor_type.elem_type in _FLOATS}
     floats |= {t.name for t in graph.initializer if t.data_type in _FLOATS}
-    casts: dict[str, NodeProto] = {}
+    casts = dict[str, NodeProto]()
     nodes = list(graph.node)
     for node in nodes:
         if _makes_float(node):

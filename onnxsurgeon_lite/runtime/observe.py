@@ -210,7 +210,7 @@ class Observer:
         last_use = {
             name: place for place, p in enumerate(positions) for name in self.index.reads[p]
         }
-        passing: set[str] = set()
+        passing = set[str]()
         for place, position in enumerate(positions):
             made = [name for name in self.index.nodes[position].output if name]
             needed = [n for n in made if n in new or last_use.get(n, -1) > place]

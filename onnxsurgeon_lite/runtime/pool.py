@@ -134,7 +134,7 @@ class _Workers(Generic[Item, Result]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[tuple[str, int], PoolWorker[Item, Result]] = {}
+        self._open = dict[tuple[str, int], PoolWorker[Item, Result]]()
 
     def of(self, job: Job[Item, Result]) -> PoolWorker[Item, Result]:
         """Return this thread's worker; the first time it is opened."""

@@ -114,7 +114,7 @@ class Runtime:
         self._started = child
         # two threads may ask for the child first at the same time
         self._starting = threading.Lock()
-        self.held: dict[str, int] = {}
+        self.held = dict[str, int]()
         self.placed: list[Placed] | None = None
         self._partial = False
 
@@ -165,7 +165,7 @@ class Runtime:
     @property
     def elsewhere(self) -> dict[str, list[str]]:
         """Other providers -> the nodes of the open model that they run instead of the one asked for."""
-        found: dict[str, list[str]] = {}
+        found = dict[str, list[str]]()
         # parts of the graph that another provider runs
         for provider, nodes in self.placed or ():
             if provider != provider_name(self.options.provider):

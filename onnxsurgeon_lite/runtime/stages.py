@@ -42,7 +42,7 @@ class Stages(Runtime):
         self._index: GraphIndex | None = None
         # the base class is at work on a stage: its refusals are learned, not answered
         self._running = False
-        self.lacked: set[tuple[str, str]] = set()
+        self.lacked = set[tuple[str, str]]()
 
     @cached_property
     def abilities(self) -> Abilities:

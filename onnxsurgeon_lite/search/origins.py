@@ -111,8 +111,8 @@ def origins(
         wave: returns how many of the open items, in order, to probe together; at least one.
     """
     pending = sorted(comparable)
-    settled: set[int] = set()
-    lost: set[int] = set()
+    settled = set[int]()
+    lost = set[int]()
     while pending:
         asked = pending[: max(1, wave(pending))]  # probe the next items in order
         last = asked[-1]
@@ -136,7 +136,7 @@ def origins(
 
 def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[int]]) -> list[int]:
     """Return the bad items that no other bad item reaches."""
-    tainted: set[int] = set()
+    tainted = set[int]()
     roots = []
     # items before the first bad one cannot be tainted
     for item in range(min(bad, default=last + 1), last + 1):
@@ -155,7 +155,7 @@ def _below(
     good: Collection[int] = (),
 ) -> set[int]:
     """Return the items up to `last` that depend on a root, except through good ones, without the roots."""
-    found: set[int] = set()
+    found = set[int]()
     for item in range(min(roots), last + 1) if roots else ():
         if item in roots or item in good:
             continue
@@ -166,7 +166,7 @@ def _below(
 
 def _between(bad: int, parents: Callable[[int], Iterable[int]], good: Collection[int]) -> set[int]:
     """Return the ancestors of `bad` down to the good items."""
-    region: set[int] = set()
+    region = set[int]()
     # upwards, but not through good items
     pending = list(parents(bad))
     while pending:
@@ -206,7 +206,7 @@ def spread(
     crossing = _crossing(last_use)
     places = width
     while True:
-        chosen: set[int] = set()
+        chosen = set[int]()
         # all items that cross the cut: together they decide everything after it
         for start, stop in pairwise(_marks(len(region), places)):
             narrowest = min(range(start, stop), key=crossing.__getitem__)

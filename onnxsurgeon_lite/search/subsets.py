@@ -44,7 +44,7 @@ def smallest(
         kinds[kind(item)].append(place)
     # the first kind is on top of the stack
     pending = [*kinds.values()][::-1]
-    needed: set[int] = set()
+    needed = set[int]()
     while pending and asked < most:
         soon(_without_each(kept, pending))
         group = pending.pop()
@@ -125,8 +125,8 @@ def by_worth(
     missing = [set(items) for items in needs]
     heap = [(-_worth(effects[n], items), n) for n, items in enumerate(missing) if items]
     heapq.heapify(heap)
-    groups: list[frozenset[H]] = []
-    gone: list[list[float]] = []
+    groups = list[frozenset[H]]()
+    gone = list[list[float]]()
     while heap:
         worth, number = heapq.heappop(heap)
         group = frozenset(missing[number])

@@ -146,7 +146,7 @@ def _schema(node: NodeProto) -> Schema:
 def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
     """Return a node's attributes with their defaults, 0 and '' for what is not set, and numbers that follow."""
     given = {a.name: a for a in node.attribute}
-    found: dict[str, _Value] = {}
+    found = dict[str, _Value]()
     for name, attribute in schema.attributes.items():
         proto = given.get(name, attribute.default_value)
         if proto.name and proto.type != attribute_type(schema, name):
@@ -171,7 +171,7 @@ def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
 
 def _without_identities(function: FunctionProto) -> FunctionProto:
     """Return a function whose inner values have one name."""
-    names: dict[str, str] = {}
+    names = dict[str, str]()
     for node in function.node:
         rename_uses([node], names)
         # its readers read its input instead

@@ -55,8 +55,8 @@ def _straightened(model: Model, most: int) -> tuple[Model, list[str], list[str],
 
 
 def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
-    changes: list[str] = []
-    deciding: set[str] = set()
+    changes = list[str]()
+    deciding = set[str]()
     # A body that takes the place of its If can hold other Ifs: repeat until nothing is decided any more.
     while True:
         index = GraphIndex.of(model)
@@ -140,8 +140,10 @@ class _Straight:
         given = {name: name for name in captured_by(body)} | self._hoisted(body)
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
         imports = self.index.model.proto.opset_import
-        ends = list(given) + inputs, outputs  # the arguments of make_function
-        made = helper.make_function(_DOMAIN, named, *ends, body.node, imports)
+        # the arguments of make_function
+        made = helper.make_function(
+            _DOMAIN, named, list(given) + inputs, outputs, body.node, imports
+        )
         made.value_info.extend(body.value_info)
         self.functions.append(made)
         return helper.make_node(named, list(given.values()), [], domain=_DOMAIN)

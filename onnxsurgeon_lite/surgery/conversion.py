@@ -80,7 +80,7 @@ def move_functions(proto: ModelProto, old: int, version: int) -> list[str]:
 
 def _redefined(nodes: Iterable[NodeProto], one: int, two: int) -> dict[str, list[NodeProto]]:
     """Return the nodes, and those in their bodies, whose operators two opset versions define differently."""
-    found: dict[str, list[NodeProto]] = {}
+    found = dict[str, list[NodeProto]]()
     for node in walk.with_inner(nodes):
         if is_standard(node) and redefined("", node.op_type, one, two):
             found.setdefault(node.op_type, []).append(node)
@@ -232,7 +232,7 @@ def _as_tensors(part: ModelProto) -> dict[str, AttributeProto]:
     Returns:
         The attributes that they had, by the names of these tensors.
     """
-    lists: dict[str, AttributeProto] = {}
+    lists = dict[str, AttributeProto]()
     for node in own_nodes(part):
         # A value that the node itself says, in another attribute than a tensor: `value_ints`, `value_float`.
         tensor = constant_of(node)

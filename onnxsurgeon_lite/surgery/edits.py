@@ -41,7 +41,7 @@ def sources(graph: GraphProto) -> Iterator[str]:
 
 def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     """Return every value name in these graphs and the bodies below them, defined or used."""
-    found: set[str] = set()
+    found = set[str]()
     for graph in graphs:
         found.update(sources(graph), (value.name for value in graph.output), names_of(graph.node))
     return found
@@ -49,7 +49,7 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
 
 def names_of(nodes: Iterable[NodeProto]) -> set[str]:
     """Return every value name in these nodes and their bodies, defined or used."""
-    found: set[str] = set()
+    found = set[str]()
     for node in nodes:
         found.update(node.input[:], node.output[:])
         if node.attribute:
@@ -238,7 +238,7 @@ def clear_bodies(
     Returns:
         The old names.
     """
-    found: list[str] = []
+    found = list[str]()
     for node, body in bodies_of(nodes):
         clashes = {name for name in defined(body) if name in names}
         if plain_domain(node.domain):

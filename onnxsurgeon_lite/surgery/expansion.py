@@ -62,7 +62,7 @@ def expand(
     index = GraphIndex.of(model)
     version = opset_versions(model.proto.opset_import).get("", 0)
     result = model.copy()
-    keys: list[FunctionKey] = []
+    keys = list[FunctionKey]()
     count: Counter[str] = Counter()
     for path, part in graphs_below(index):
         target = graph_at(result.proto, path)

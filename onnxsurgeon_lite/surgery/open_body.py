@@ -100,7 +100,7 @@ class OpenBody:
             EditError: the edit changes a value from outside, or what the body takes and gives.
         """
         body = self._own_part(edited)
-        notes: list[str] = []
+        notes = list[str]()
         # types that do not fit yet are not declared
         stale = downstream(GraphIndex.of(edited), unsettled) if unsettled else set[str]()
         drop(body.value_info, lambda info: info.name in stale)

@@ -52,7 +52,7 @@ def relax(
     read_here = set(chain.from_iterable(before.readers(constants).values()))
     made_here = before.made_by(read_here)
     requested = made_here | stale
-    ranked: dict[str, TypeProto] = {}
+    ranked = dict[str, TypeProto]()
 
     def without(graph: GraphProto) -> None:  # the graph as it is without the constants
         drop(graph.initializer, lambda tensor: tensor.name in constants)  # defaults
@@ -79,7 +79,7 @@ def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
     inferred = infer(result, relaxed.keys())
     types, nothing = declared_types(around_nodes(result.proto.graph)), TypeProto()
     # identities of three types -> result: most values share a few
-    kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
+    kinds = dict[Hashable, TypeProto]()  # most values share a few types
     restored = {}
     for name, kind in inferred.items():
         sides = types.get(name, nothing), relaxed[name], kind
@@ -106,7 +106,7 @@ def _loosened(
     """Return the types that lose something, without it."""
     nothing = TypeProto()
     # None: stays as it is
-    kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
+    kinds = dict[Hashable, TypeProto | None]()  # most values share a few types
     looser = {}
     for name, kind in types.items():
         if name in known:

@@ -196,7 +196,7 @@ def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
         if not (table.domains <= {""} and table.operators <= BY_SHAPE_ALONE | behind):
             return True
         nodes = list(map(table.node, table.encoded.mentioning(behind & table.operators)))
-    read: set[str] = set()
+    read = set[str]()
     for node in nodes:
         operator = node.op_type
         if not is_standard(node):

@@ -124,9 +124,19 @@ def bisect(
             looked = replace(search, look="optimized", journal=None, resume=False)
             return bisect(model, own, feeds, runtime, optimized, looked, progress)
 
-        given = search.tolerance, search.memory, search.quick
         # run() calls `again` where only optimization moves the outputs
-        held = QuantizedSearch(values, index, runtime, optimized, *given, changed, again, progress)
+        held = QuantizedSearch(
+            values,
+            index,
+            runtime,
+            optimized,
+            search.tolerance,
+            search.memory,
+            search.quick,
+            changed,
+            again,
+            progress,
+        )
         result = held.run()
         if written:
             return as_written(result, index, *written)
@@ -154,8 +164,20 @@ def bisect(
             return of_float(values)
         if search.explain is not None and not search.quick and result.culprits:
             samples, seconds = [(references, feeds), *others], time.monotonic() - started
-            given = samples, runtime, search.memory, seconds, progress, changed, job.journal
-            search.explain(result, Case(index, judge, *given))
+            search.explain(
+                result,
+                Case(
+                    index,
+                    judge,
+                    samples,
+                    runtime,
+                    search.memory,
+                    seconds,
+                    progress,
+                    changed,
+                    job.journal,
+                ),
+            )
         return result
     except KeyboardInterrupt as interrupt:
         for line in job.so_far():
@@ -201,7 +223,7 @@ class _Bisection:
         self.journal.agreeing = self._agreeing(replay)
         # Each turn searches the model once. A crash adds its node to `crashed`, replays the references after it, and
         # starts anew; the loop ends with a turn without a crash, or when replaying leads to the same crash again.
-        crashed: list[Culprit] = []
+        crashed = list[Culprit]()
         while True:
             self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
             self.observer.feed(self.feeds)
@@ -285,8 +307,17 @@ class _Bisection:
             model: Model, references: ReferenceSet, feeds: Feeds, others: Sequence[Sample]
         ) -> BisectResult:
             # None: no optimized look inside a body
-            given = None, search, self.progress, self.changed
-            return bisect(model, references, feeds, self.runtime, *given, others=others)
+            return bisect(
+                model,
+                references,
+                feeds,
+                self.runtime,
+                None,
+                search,
+                self.progress,
+                self.changed,
+                others=others,
+            )
 
         given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
         found, why = BodySearch(self.observer, culprit, given).bisect(self.judge, search_body)
@@ -326,8 +357,9 @@ class _Bisection:
     def _crash(self, error: RuntimeLost, replay: Sequence[str]) -> Culprit:
         """Return the node that crashes the runtime or never ends; errors as of `crash_of`."""
         self.progress("searching the node that crashes the runtime")
-        given = self.space, self.feeds, self.runtime, self.targets, self.judge.references, replay
-        culprit, tensors = crash_of(error, *given)
+        culprit, tensors = crash_of(
+            error, self.space, self.feeds, self.runtime, self.targets, self.judge.references, replay
+        )
         self.result.tensors |= tensors
         return culprit
 
@@ -454,11 +486,12 @@ class _Bisection:
         walk = self._walk_over(self.space, self.observer, self.result.look)
         walk.journal = Journal()  # its answers are others
         self._find_origins(walk, self._diagnosis(walk), unobserved)
-        given = self.judge, self.feeds, self.result.tensors
         hidden = [
             culprit
             for culprit in self.result.culprits
-            if culprit.own and not culprit.seen and effect_of(culprit, walk, *given) >= _GROWN
+            if culprit.own
+            and not culprit.seen
+            and effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors) >= _GROWN
         ]
         self.judge = usual
         self.result.culprits, self.result.cleared = hidden or grown, cleared
@@ -577,7 +610,7 @@ class _Bisection:
         waves: Iterable[list[Origin]] | None = None,
     ) -> None:
         """Find all origins, or go on with those; diagnose each before the walk heals it."""
-        seen: set[str] = set()
+        seen = set[str]()
         # another version of the runtime is what is judged: float64 comes from the reference evaluator first
         doubted = any(":python=" in s or ":version=" in s for s in self.search.sides)
         with Float64(walk.observer, doubted=doubted) as float64:

@@ -139,7 +139,7 @@ class BodySearch:
 
         # the references of one run of the body, under the body's own names
         def at_run(place: BodyRun) -> ReferenceSet:
-            entries: dict[str, Entry] = {}
+            entries = dict[str, Entry]()
             for name, entry in stored.items():
                 if name.startswith(f"{place.body}/"):
                     local = place.local(name.removeprefix(f"{place.body}/"))

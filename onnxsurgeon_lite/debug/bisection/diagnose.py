@@ -214,8 +214,16 @@ class Diagnosis:
             return None
         positions = self._positions(culprit)
         own = [p for p in positions if f"@{p}" in culprit.region]
-        given = culprit.value, referenced, expected, self.judge, self.space.constant
-        return Region(self.observer, positions, own, *given).explained(culprit.lacking)
+        return Region(
+            self.observer,
+            positions,
+            own,
+            culprit.value,
+            referenced,
+            expected,
+            self.judge,
+            self.space.constant,
+        ).explained(culprit.lacking)
 
     def _stirred(
         self, culprit: Culprit, referenced: RunValues, nodes: Sequence[NodeProto]
@@ -290,7 +298,7 @@ class Diagnosis:
         return value if is_array(value) else np.empty(0)
 
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, Shape]:
-        found: dict[str, Shape] = {}
+        found = dict[str, Shape]()
         for name in chain.from_iterable(node.input for node in nodes):
             constant = self.space.index.dense(name)
             if constant:

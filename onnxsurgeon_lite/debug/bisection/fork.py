@@ -30,7 +30,7 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
         shared = max(counts, key=counts.__getitem__)
         fork = [culprit for culprit in left if shared in regions[id(culprit)]]
         left = [culprit for culprit in left if shared not in regions[id(culprit)]]
-        layers: dict[tuple[str, ...], list[Culprit]] = {}  # by what they are alike to
+        layers = dict[tuple[str, ...], list[Culprit]]()  # by what they are alike to
         for culprit in fork:
             # each of two twins has the other in its key, so their keys differ and they stay apart; others share `()`
             twins = tuple(other.value for other in fork if _alike(culprit, other, space))

@@ -70,7 +70,7 @@ class QuantizedSearch:
         """Name the nodes that err more than their quantization rounds."""
         values = self.values
         space = Space(values.index)
-        errors: dict[str, float] = {}  # output -> how far rounding alone may move it; filled below
+        errors = dict[str, float]()  # output -> how far rounding alone may move it; filled below
         grids = values.quantizers.grids
         judge = AgainstReferences(
             self.tolerance, grids=grids, noise=errors, references=values.named()

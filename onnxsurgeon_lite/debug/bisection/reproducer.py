@@ -190,7 +190,7 @@ def _expected(
         if leading == "optimizer":
             observer.feed(dict(inputs))
             return present(observer.fetch(list(index.outputs)))
-        expected: dict[str, Stored] = {}
+        expected = dict[str, Stored]()
         with Float64(observer) as float64:
             for name in index.outputs:
                 exact, _ = float64.evaluate(range(len(index.nodes)), inputs, name)

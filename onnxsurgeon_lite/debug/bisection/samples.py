@@ -22,7 +22,7 @@ def judged(
     job: CompareSamples, pool: Pool, progress: Progress
 ) -> tuple[list[SampleOutcome], MeasuredMetric | None, list[str]]:
     """Return (what each sample gave, what the metric says, what was done again)."""
-    outcomes: list[SampleOutcome] = []
+    outcomes = list[SampleOutcome]()
 
     def passing() -> Iterator[SampleOutcome]:
         # keep the number, the error and the verdict of each sample, and let its tensors go

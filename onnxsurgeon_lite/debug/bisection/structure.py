@@ -194,7 +194,7 @@ class Region:
             if index.producer[name] not in self.positions
             and fixed_shape(index.type_of(name)) in shapes
         ]
-        found: dict[str, RunValue] = {}
+        found = dict[str, RunValue]()
         with contextlib.suppress(RuntimeFailure):
             found = self.observer.fetch(names[-_SOURCES:])
         return ReferenceSet.of(present(found))

@@ -50,7 +50,7 @@ class _Behind:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.found: set[int] = set()
+        self.found = set[int]()
         self.seen = 0
 
     def add(self, name: str) -> None:

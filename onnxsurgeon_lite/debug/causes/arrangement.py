@@ -132,8 +132,8 @@ def rolled(place: Place) -> Hypotheses:
 
 def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
     """Yield slices that take another part: one of them, all of them in the other layout, all moved as far."""
-    several: list[Pass] = []
-    layouts: dict[str, None] = {}
+    several = list[Pass]()
+    layouts = dict[str, None]()
     for site in slices:
         yield from _usual_parts(site)
         moved = ((f"is off by {abs(by)}; with {{part}}", *_moved(site, by), "") for by in _OFF)
@@ -159,7 +159,7 @@ def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
 
 def _taking(site: RegionNode, *part: Bound) -> Edits:
     """Return the edits that make a slice take another part: its begin, its end, its step."""
-    edits: list[Pass] = []
+    edits = list[Pass]()
     for slot, new in zip((1, 2, 4), part, strict=False):
         constant = site.constant(slot)
         if constant is None or new is None or (constant.array == new).all():

@@ -56,7 +56,7 @@ def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
 def merged(steps: Iterable[Pass]) -> list[Pass]:
     """Return edits without repeated ones, and those that make the same of several nodes as one."""
     # edits that are equal but for their nodes become one of all these nodes
-    found: dict[Hashable, Pass] = {}
+    found = dict[Hashable, Pass]()
     every = list(steps)
     changed = {node for step in every if isinstance(step, SetOp) for node in step.nodes}
     for step in every:
@@ -205,7 +205,7 @@ def _alike(
     place: Place, families: Iterable[Callable[[Place], Iterable[Hypothesis]]]
 ) -> dict[Hashable, list[Hypothesis]]:
     """Return the hypotheses about each mistake."""
-    found: dict[Hashable, list[Hypothesis]] = {}
+    found = dict[Hashable, list[Hypothesis]]()
     for family in families:
         for hypothesis in family(place):
             if hypothesis.mistake:

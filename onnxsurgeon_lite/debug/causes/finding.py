@@ -94,7 +94,7 @@ def explain_causes(
 
 def _of_all(culprits: Sequence[Culprit], index: GraphIndex) -> None:
     """Put first what repairs several nodes that have the same mistake, in one sentence."""
-    alike: dict[tuple[Hashable, str], list[Culprit]] = {}
+    alike = dict[tuple[Hashable, str], list[Culprit]]()
     for culprit in culprits:
         for cause in culprit.causes[:1]:
             if cause.mistake and everywhere(index, cause.steps):
@@ -383,9 +383,9 @@ class Finder:
         solved: Sequence[Solving],
     ) -> tuple[list[Cause], str]:
         """Return (proved causes at a place, what to say if there is none)."""
-        fits: list[Outcome] = []
-        others: list[Cause] = []
-        proved: list[tuple[Outcome, Cause]] = []
+        fits = list[Outcome]()
+        others = list[Cause]()
+        proved = list[tuple[Outcome, Cause]]()
         with self._bench(place) as bench:
             try:
                 for found in self._fitting(bench, families, solved):
@@ -432,7 +432,7 @@ class Finder:
 
     def connected(self) -> list[list[Culprit]]:
         """Return the culprits that read each other and that different mistakes explain, those of one graph together."""
-        found: list[list[Culprit]] = []
+        found = list[list[Culprit]]()
         for pair in self._pairs():
             if all(culprit.causes for culprit in pair):
                 near = [several for several in found if any(c in several for c in pair)]
@@ -610,8 +610,9 @@ class Finder:
         wrong.sort(key=self.index.rank.__getitem__, reverse=True)
         for name in wrong if len(wrong) > 1 else ():
             part = replace(culprit, value=name, outputs=[name], seen=[])
-            given = place.alone(name, parts[name]), part, self._families(), ()
-            for cause in self._search(*given)[0][:1]:
+            for cause in self._search(place.alone(name, parts[name]), part, self._families(), ())[
+                0
+            ][:1]:
                 steps += cause.steps
                 said.append(cause.sentence.partition(" (max abs ")[0])
         edits = tuple(merged(steps))
@@ -674,7 +675,7 @@ def _mistake(cause: Cause) -> Hashable:
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:
     """Return causes without those that say the same: a number was solved for with more digits."""
-    once: dict[str, Cause] = {}
+    once = dict[str, Cause]()
     for cause in causes:
         once.setdefault(cause.sentence.partition(" (max abs ")[0], cause)
     return list(once.values())
@@ -682,7 +683,7 @@ def _said_once(causes: Iterable[Cause]) -> list[Cause]:
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
     """Return what fits: of those whose error is about the smallest the one first that takes the least to describe."""
-    once: dict[Hashable, Outcome] = {}
+    once = dict[Hashable, Outcome]()
     for fit in fits:
         once.setdefault(key(fit.hypothesis.edits), fit)
     least = max(_NOISE, min((fit.error for fit in once.values()), default=0.0)) * _EQUAL

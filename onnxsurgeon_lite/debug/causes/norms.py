@@ -153,7 +153,7 @@ def other_norms(place: Place) -> Hypotheses:
         if given is None or not is_float(given.dtype) or given.ndim < 2:
             continue
         # another kind with the same scale, then kinds whose constants are solved for
-        others: list[tuple[_Norm, int]] = []
+        others = list[tuple[_Norm, int]]()
         if site.op_type in OF_THE_LAST_AXIS and scale is not None and scale.array.ndim == 1:
             same = scale.numbers
             others = [(_Norm(kind, _EPSILONS[1], same, 0 * same), 0) for kind in OF_THE_LAST_AXIS]
@@ -226,7 +226,7 @@ def _missing_behind(place: Place, right: Right) -> Hypotheses:
 
 def missing_together(place: Place) -> Hypotheses:
     """Yield several steps that only the references have, all at once: the normalizations of query and key."""
-    several: dict[str, list[Hypothesis]] = {}
+    several = dict[str, list[Hypothesis]]()
     for right in right_values(place):
         if right.step:
             found = (*_missing_behind(place, right), *missing_activation(place, right))
@@ -283,7 +283,7 @@ def moved_norms(
     norms = filter(None, (_norm_at(index, position) for position in index.order))
     every = [move for norm in norms if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
-    tried: list[list[str]] = []
+    tried = list[list[str]]()
     for how in dict.fromkeys(move.how for move in here):
         # those here, all of the model, each alone, neighbors
         alike = [move for move in here if move.how == how]

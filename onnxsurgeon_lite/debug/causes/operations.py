@@ -407,7 +407,7 @@ _SLOPES = {name: float(name[11:-1]) for name in _ACTIVATIONS if name.startswith(
 
 def _replaced(place: Place) -> Hypotheses:
     """Yield activations in place of all nodes between two values of the same shape."""
-    results: dict[str, dict[str, Wide]] = {}
+    results = dict[str, dict[str, Wide]]()
     for start, end in _between(place):
         # what each activation makes of the one value, and which one makes the other now
         if start not in results:

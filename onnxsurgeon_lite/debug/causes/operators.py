@@ -189,7 +189,7 @@ def _bypassed(site: RegionNode, name: str) -> tuple[Pass, str]:
     place, is_wrong = site.place, site.output == site.place.value
     if name not in place.inputs or not is_wrong:
         return Remove(site.only, bridge=name), name if is_wrong else ""
-    read: dict[str, Array] = {}
+    read = dict[str, Array]()
     for other in site.input:
         array = place.operand(other) if other else None
         if array is not None:

@@ -70,7 +70,7 @@ class RegionSample:
 def settings_of(index: GraphIndex, node: NodeProto) -> dict[str, Attribute]:
     """Return a node's attributes, with the defaults of those that it leaves out."""
     # defaults first, then what the node has
-    found: dict[str, Attribute] = {}
+    found = dict[str, Attribute]()
     try:
         schema = schema_of(index, node)
     except SurgeonError:

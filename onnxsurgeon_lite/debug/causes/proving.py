@@ -118,7 +118,7 @@ class Proof:
     ) -> dict[str, Comparison]:
         """Return the culprits' values that edits make right; nothing where a value behind an edit is wrong then."""
         old = {node.output[0]: list(node.input) for node in self.index.nodes}
-        found: dict[str, Comparison] = {}
+        found = dict[str, Comparison]()
         try:
             index = edited_by(steps, self.index)
             # nodes that the edits put in or make read something else

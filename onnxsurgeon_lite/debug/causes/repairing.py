@@ -64,7 +64,7 @@ def repair_files(
     Args:
         again: bisects a model as the first one was.
     """
-    steps: list[Pass] = []
+    steps = list[Pass]()
     current, found = model, result
     # an error may hide another one behind it: repair and search again
     for _ in range(_ROUNDS):

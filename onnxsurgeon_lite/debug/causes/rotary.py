@@ -88,7 +88,7 @@ class _Waves:
 
 def _other_bases(place: Place) -> Hypotheses:
     """Yield other bases for all frequencies, and tables of their sines, cosines and angles, of a region."""
-    found: list[tuple[Constant, _Waves]] = []
+    found = list[tuple[Constant, _Waves]]()
     for constant in place.constants():
         waves = _waves(constant.array) if constant.is_float else None
         if waves is not None:
@@ -239,7 +239,7 @@ def _other_pairs(place: Place) -> Hypotheses:
         names = ", ".join(repr(end) for _, end in ends)
         others = ((other, ""), (how, " the other way"), (other, " the other way"))
         for pairs, back in others if ends else ():
-            edits: list[Pass] = []
+            edits = list[Pass]()
             for start, end in ends:
                 size = place.values[start].shape[-1]
                 order = _order_of_pairs(size, how, pairs)
@@ -340,7 +340,7 @@ def _missing_turns(place: Place) -> Hypotheses:
 def _usual_tables(place: Place) -> dict[str, Array]:
     """Return the cosines and the sines of the usual base, for the first values that could be turned."""
     shapes = {array.shape[-2:] for _, array, _ in ways(place) if array.ndim > 2}
-    found: dict[str, Array] = {}
+    found = dict[str, Array]()
     for rows, size in sorted(shapes)[:_USUAL]:
         if _PAIR < size <= _WIDEST and size % _PAIR == 0 and 1 < rows <= _LARGEST // size:
             frequencies = _BASES[0] ** (-np.arange(size // _PAIR) / (size // _PAIR))

@@ -58,7 +58,7 @@ def _steps(
     name: str, steps: Sequence[tuple[str, float | list[float]]], shape: Sequence[int] = ()
 ) -> Edits:
     """Return the edits that insert operators, each with a constant of a shape, one after the other."""
-    edits: list[Insert] = []
+    edits = list[Insert]()
     for number, (op_type, operand) in enumerate(steps, 1):
         new = f"{name}_{number}" if number < len(steps) else None
         constants = ((_NAMED[op_type], np.reshape(operand, shape)),)

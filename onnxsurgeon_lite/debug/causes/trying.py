@@ -355,7 +355,7 @@ class SideBySide:
     def add(self, edited: ModelProto) -> dict[str, str]:
         """Add a copy, which need not hold the constants that stay; return its outputs with their names here."""
         tensors = {**self.tensors, **{tensor.name: tensor for tensor in edited.graph.initializer}}
-        names: dict[str, str] = {}
+        names = dict[str, str]()
         # a node that is there with the same inputs is not added again
         for node in edited.graph.node:
             encoded = node.SerializeToString(deterministic=True)

@@ -68,7 +68,7 @@ def exchanged_operands(place: Place) -> Hypotheses:
 
 def _other_values(place: Place) -> Hypotheses:
     """Yield values of the same shape that nodes could read instead: one node, all that read one, or keys and values."""
-    reads: list[tuple[Sequence[RegionNode], str, int | None]] = []
+    reads = list[tuple[Sequence[RegionNode], str, int | None]]()
     for site in place.sites:
         read = enumerate(site.input)
         reads += [([site], name, slot) for slot, name in read if not place.is_constant(name)]

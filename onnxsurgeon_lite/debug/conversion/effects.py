@@ -65,7 +65,7 @@ class Effects:
         """Return the effects of roundings; they are not known inside bodies, nor before a node without a gradient."""
         # rounding -> the values whose gradients tell its effect; `places`: rounding -> its columns in the result
         moved = {unit: _moved(unit) for unit in units if unit.scope is self.plan.main}
-        places: dict[Site, slice] = {}
+        places = dict[Site, slice]()
 
         def write(work: Derivative, slopes: Slopes) -> list[Term]:
             index, numbers = work.index, list[Term]()

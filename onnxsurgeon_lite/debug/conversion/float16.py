@@ -76,7 +76,7 @@ def float16_risk(
     """
     observer = Observer(index, runtime)
     observer.feed(feeds)
-    risks: dict[int, Float16Risk] = {}
+    risks = dict[int, Float16Risk]()
     for name, value in observer.sweep(index.producer, progress):
         if is_array(value) and value.dtype.kind == "f" and value.size:
             risk = _risk(index, name, value)
@@ -136,9 +136,19 @@ def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
     keep = bool(over or clamped or vanishing * 2 > int(present.sum()))
     finite = magnitudes[np.isfinite(magnitudes)]
     largest = float(finite.max(initial=0.0))
-    where = (f"@{position}", node.name, node.op_type, name)
-    counts = largest, over, vanishing, value.size
-    return Float16Risk(*where, *counts, clamped, keep, str(index.origins[position]))
+    return Float16Risk(
+        f"@{position}",
+        node.name,
+        node.op_type,
+        name,
+        largest,
+        over,
+        vanishing,
+        value.size,
+        clamped,
+        keep,
+        str(index.origins[position]),
+    )
 
 
 def _is_clamped(index: GraphIndex, name: str) -> bool:

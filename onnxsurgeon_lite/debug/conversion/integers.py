@@ -47,7 +47,7 @@ def named(model: Model) -> Model:
     """Return the model as the tools need it: without functions, each node with a name, types to be inferred anew."""
     result = inline(model, [function_key(function) for function in model.proto.functions])
     del result.proto.graph.value_info[:]
-    seen: set[str] = set()
+    seen = set[str]()
     for position, node in enumerate(result.proto.graph.node):
         # the tools choose nodes by name, so each needs one of its own
         if not node.name or node.name in seen:
@@ -165,7 +165,7 @@ class Integers:
 
     def _layers(self) -> dict[Layer | Activation, frozenset[str]]:
         """Return what is quantized, with the nodes that must stay in float for it to be, too."""
-        found: dict[Layer | Activation, frozenset[str]] = {}
+        found = dict[Layer | Activation, frozenset[str]]()
         # activation -> the nodes around it: a pair of quantizers stays as long as one of them is quantized
         around = defaultdict[str, set[str]](set)
         for name in self.nodes:
@@ -190,9 +190,16 @@ class Integers:
             zero = work.tape.number(0.0, TensorProto.FLOAT)
             return [x.effect(work, slopes) if x.result in slopes else zero for x in layers]
 
-        given = (self.quantizing.model, self.goal, self.samples, self.reference, self.runtime)
         try:
-            found = measured(*given, {layer.result for layer in layers}, write)
+            found = measured(
+                self.quantizing.model,
+                self.goal,
+                self.samples,
+                self.reference,
+                self.runtime,
+                {layer.result for layer in layers},
+                write,
+            )
         except SurgeonError:
             return [inf] * len(layers)
         # what is not finite has no slope: a mask that reaches to infinity
@@ -200,7 +207,7 @@ class Integers:
 
     def _curve(self) -> list[tuple[int, float, float]]:
         """Return what was tried, without what something smaller is better than."""
-        found: list[tuple[int, float, float]] = []
+        found = list[tuple[int, float, float]]()
         best = inf
         # from the smallest model to the largest: each further one must be better than all before
         for left, point in sorted(self.points.items(), key=lambda item: item[1].share):

@@ -31,5 +31,13 @@ def _introduced(
     high = max((e.largest for e in effects if e.largest is not None), default=None)
     low = min((e.smallest for e in effects if e.smallest is not None), default=None)
     place = str(Provenances([node], {})[0])
-    row = (node.doc_string, node.name, node.op_type, error if isfinite(error) else None)
-    return Introduced(*row, low, high, node.doc_string in kept, place)
+    return Introduced(
+        node.doc_string,
+        node.name,
+        node.op_type,
+        error if isfinite(error) else None,
+        low,
+        high,
+        node.doc_string in kept,
+        place,
+    )

@@ -30,8 +30,8 @@ class Simulating(Rewriting):
     def __init__(self, plan: Plan, model: Model, clamped: frozenset[tuple[str, str]]) -> None:
         super().__init__(plan, model)
         self.clamped = clamped
-        self.raw: dict[Site, str] = {}
-        self.units: list[Site] = []
+        self.raw = dict[Site, str]()
+        self.units = list[Site]()
 
     # `names[narrow or not]` of a value in the rewritten graph. Example: narrow `h` is made as `h_wide`, and `h` is its
     # rounding; a constant `w` that is read narrow gets a second value `w_rounded`.

@@ -69,8 +69,8 @@ def _runs(spans: Sequence[tuple[int, int]], kernels: Sequence[Kernel]) -> Iterat
 
 def _nested(kernels: Sequence[Kernel]) -> list[Kernel]:
     """Put kernels that ran while that of an If, Loop or Scan did into it."""
-    outer: list[Kernel] = []
-    holders: list[Kernel] = []
+    outer = list[Kernel]()
+    holders = list[Kernel]()
     for kernel in kernels:
         # leave the loops that have ended; what starts within one belongs to it
         while holders and kernel.start >= holders[-1].start + holders[-1].seconds:

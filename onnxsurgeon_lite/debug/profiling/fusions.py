@@ -61,7 +61,7 @@ def fusions(index: GraphIndex, optimized: GraphIndex) -> Fusions:
 def _missed(index: GraphIndex, optimized: GraphIndex) -> Iterator[Fusion]:
     """Yield what matches a fusion of the runtime but for one thing, and is as it was."""
     makers = {value: n.op_type for n in optimized.nodes for value in made_values(index, n)}
-    known: set[tuple[str, str]] = set()
+    known = set[tuple[str, str]]()
     for rule in read_rules(_RULES):
         assert rule.replacement is not None
         operator = rule.replacement.function.node[-1].op_type

@@ -67,7 +67,7 @@ def _attention(inputs: Shapes, outputs: Shapes) -> int:
 def _einsum(inputs: Shapes, equation: str) -> int | None:
     """Every combination of the indices takes a multiplication for each operand after the first."""
     terms = equation.replace(" ", "").partition("->")[0].split(",")
-    sizes: dict[str, int] = {}
+    sizes = dict[str, int]()
     for term, shape in zip(terms, inputs, strict=False):
         if shape is None or "." in term or len(term) != len(shape):
             return None

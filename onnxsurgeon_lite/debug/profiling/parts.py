@@ -24,9 +24,9 @@ def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart
     the next one whose result it knows. A change of layout belongs to none.
     """
     # value that only the runtime has -> the kernels that made it; parts so far: (values of the model, kernels)
-    behind: dict[str, list[str]] = {}
-    ends: list[tuple[list[str], list[str]]] = []
-    known: set[str] = set()
+    behind = dict[str, list[str]]()
+    ends = list[tuple[list[str], list[str]]]()
+    known = set[str]()
     for node in executed:
         kernels = [k for name in node.input for k in behind.get(name, ())] + [node.name]
         values = made_values(original, node)

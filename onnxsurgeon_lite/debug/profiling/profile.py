@@ -206,14 +206,14 @@ def _live(
     # position in the executed graph of each kernel, None for one of a body
     order = [known.get(node.name) for node in nodes]
     # value -> the kernel that reads it last; outputs stay to the end
-    last: dict[str, int] = {}
+    last = dict[str, int]()
     for place, position in enumerate(order):
         if position is not None:  # what its bodies capture is read, too
             names = (*executed.nodes[position].output, *executed.needs[position])
             last |= dict.fromkeys(names, place)
     last |= dict.fromkeys(executed.outputs, len(order))
     # walk once: add what a kernel makes, note the sum, drop what it read last
-    live: dict[str, int] = {}
+    live = dict[str, int]()
     most, held, peak = -1, list[HeldTensor](), 0
     for place, (node, position) in enumerate(zip(nodes, order, strict=True)):
         made = () if position is None else executed.nodes[position].output

@@ -151,7 +151,7 @@ class _Weight:
 
 def _weights(index: GraphIndex, of: str) -> list[_Weight]:
     """Return the weights that an output depends on."""
-    found: dict[str, _Weight] = {}
+    found = dict[str, _Weight]()
     # a weight that several nodes read has the axis of the first
     for place in sorted(index.ancestors([of])):
         node = index.nodes[place]

@@ -84,8 +84,17 @@ def rank(
     found = []
     for name, position in places.items():
         node = index.nodes[position]
-        where = f"@{position}", node.name, node.op_type, values.known[name]
-        found.append(RankedNode(*where, own[name], total[name], str(index.origins[position])))
+        found.append(
+            RankedNode(
+                f"@{position}",
+                node.name,
+                node.op_type,
+                values.known[name],
+                own[name],
+                total[name],
+                str(index.origins[position]),
+            )
+        )
     return sorted(found, key=lambda node: (node.own_db, node.total_db))
 
 

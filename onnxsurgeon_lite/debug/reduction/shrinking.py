@@ -130,7 +130,7 @@ class Shrinking:
 
     def _kept(self, failing: Failing, frozen: bool = False) -> "_Row":
         """Return the nodes that can be left out, the last ones first."""
-        places: dict[Item, int] = {}
+        places = dict[Item, int]()
         for place in cuttable(failing):
             made = tuple(failing.index.nodes[place].output)
             # the item is named by what the node makes, so it stays the same when positions change
@@ -179,7 +179,7 @@ class Shrinking:
     def _smaller(self, failing: Failing, items: Iterable[Item], edited: Edited) -> Failing:
         """Do as many of the items as possible; return the model after it."""
         row = _Row(self, failing, self._unrefused(failing, items), edited)
-        left: list[Item] = []
+        left = list[Item]()
         # few nodes of a cut can be bypassed: each is asked about alone
         alone = 0 < len(row.items) <= _FEW and row.items[0][0] == BYPASSED
         if alone or row.items and not row.holds([]):

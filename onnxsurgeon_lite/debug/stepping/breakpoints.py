@@ -114,8 +114,8 @@ class Breakpoints:
 
     def __init__(self, scopes: Scopes) -> None:
         self.scopes = scopes
-        self.inside: dict[str, set[int]] = {}
-        self._points: dict[int, Breakpoint] = {}
+        self.inside = dict[str, set[int]]()
+        self._points = dict[int, Breakpoint]()
         self._last = 0
 
     def __iter__(self) -> Iterator[Breakpoint]:

@@ -28,7 +28,7 @@ class Execution:
         self.machine = machine
         self.recipe = recipe
         self.feeds: Feeds = {}
-        self.made: list[str] = []
+        self.made = list[str]()
         self.frames = [Frame(index, machine)]
         self.ups = 0
         self._set: Feeds = {}

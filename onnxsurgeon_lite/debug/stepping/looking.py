@@ -147,7 +147,7 @@ class Looker:
         producer = frame.describe(position) if position is not None else ""
         what = producer or ("an initializer" if constant else "an input")
         full = frame.name(name)
-        compared: dict[str, Comparison] = {}
+        compared = dict[str, Comparison]()
         known = self.references is not None and full in self.references
         if self.references is not None and known and not self.other_inputs():
             # a rule may need another value than the compared one: what a node selects from

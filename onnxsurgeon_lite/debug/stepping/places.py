@@ -100,7 +100,7 @@ class Scopes:
     def _inside(self, selector: str) -> Marks:
         """The nodes that a selector behind a body means."""
         scope, path, rest = MAIN, "", selector
-        through: dict[str, set[int]] = {}
+        through = dict[str, set[int]]()
         # Take one body after the other off the selector: `@3/body/@1/then_branch/q` -> `@1/then_branch/q` -> `q`,
         # unless a value happens to have such a name.
         while rest not in self.of(scope) and (inside := BodyName.of(rest)):

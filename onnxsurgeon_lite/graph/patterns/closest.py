@@ -56,7 +56,7 @@ def _seeds(matcher: Matcher) -> Iterator[tuple[int, int]]:
 def _grown(matcher: Matcher, found: Match) -> tuple[Match, str]:
     """Return a match with every node that fits, and the first difference in the pattern's order."""
     # Add neighbors of what matches, one at a time, until none fits any more.
-    differences: dict[int, str] = {}
+    differences = dict[int, str]()
     grew = True
     while grew:
         grew = False

@@ -343,7 +343,7 @@ def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mappin
 
     A dimension of one name has one size in all of them.
     """
-    sizes: dict[str, object] = {}
+    sizes = dict[str, object]()
     for info in declared:
         name, want = values.get(info.name, ""), info.type
         kind = index.type_of(name) if name else want  # an input that is omitted fits any type

@@ -103,7 +103,7 @@ class Matcher:
     @cached_property
     def kept(self) -> set[int]:
         """The nodes of the pattern that stay: those that make values to keep, and what they depend on."""
-        found: set[int] = set()
+        found = set[int]()
         pending = list(self.rule.pattern.keep)
         while pending:
             place = self.producer.get(pending.pop())
@@ -153,7 +153,7 @@ class Matcher:
 
     def _plan(self, anchor: int) -> list[tuple[int, str, bool]]:
         """Return the other nodes in an order in which each is reached: (node, by which value, from its reader)."""
-        plan: list[tuple[int, str, bool]] = []
+        plan = list[tuple[int, str, bool]]()
         reached, known = {anchor}, self._around(anchor)
         while len(reached) < len(self.nodes):
             step = self._next(reached, known)
@@ -448,8 +448,8 @@ def matchers_of(index: GraphIndex, rules: Iterable[Rule]) -> list[Matcher]:
 
 def find_all(matchers: Iterable[Matcher]) -> list[tuple[Rule, Match]]:
     """Return the matches of several rules in the order of the graph; an earlier rule comes first to a node."""
-    found: list[tuple[Rule, Match]] = []
-    used: set[int] = set()
+    found = list[tuple[Rule, Match]]()
+    used = set[int]()
     for matcher in matchers:
         for rule, match in matcher.find(used):
             found.append((rule, match))

@@ -138,9 +138,9 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
     budget = CopyBudget(name)
     sides = [_side(chunk, budget) for chunk in _chunks(text)]
     functions = tuple(side.function for side in sides if side.function.domain)
-    parts: dict[str, list[PatternGraph]] = {}
-    rules: list[Rule] = []
-    waiting: list[PatternGraph] = []  # patterns that wait for their replacement
+    parts = dict[str, list[PatternGraph]]()
+    rules = list[Rule]()
+    waiting = list[PatternGraph]()  # patterns that wait for their replacement
     named = {side.function.name for side in sides if _is_part(side)}
     for side in sides:
         # parts stand above their callers

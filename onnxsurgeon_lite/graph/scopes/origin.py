@@ -164,7 +164,7 @@ def _folder_scope(folder: str) -> str:
     A segment is a module's name from its last non-numeric part on, so that a module in a Sequential repeats the
     Sequential's name: `/layer/layer.1/Add` is in `layer.1`.
     """
-    path: list[str] = []
+    path = list[str]()
     for segment in filter(None, folder.split("/")):
         # `layer/layer.1`: one module in the Sequential `layer`
         if path and "." in segment and _is_numbered(segment, path[-1]):

@@ -44,8 +44,8 @@ class Provenances(Sequence[Provenance]):
         """
         self._nodes = nodes
         self._weights = weights
-        self._stated: dict[int, Provenance] = {}
-        self._found: dict[int, Provenance] = {}
+        self._stated = dict[int, Provenance]()
+        self._found = dict[int, Provenance]()
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -245,7 +245,7 @@ def select_parts(index: GraphIndex, argument: str) -> list[list[int]]:
 
 def modules_of_class(index: GraphIndex, pattern: str, nodes: Iterable[int]) -> dict[str, list[int]]:
     """Return module path -> its nodes, for the outermost modules of a class."""
-    modules: dict[str, list[int]] = {}
+    modules = dict[str, list[int]]()
     for position in nodes:
         within = index.origins[position].modules
         # the outermost module of the class around the node

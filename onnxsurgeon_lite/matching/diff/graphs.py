@@ -239,7 +239,7 @@ class GraphDiff:
         if self.scopes[0].positional:
             return list(zip(mine, theirs, strict=False))
         values, free = self.alignment.values, dict.fromkeys(theirs)
-        pairs: dict[str, str] = {}
+        pairs = dict[str, str]()
         # candidates, the best first: an output is known by its name, an input by what reads it
         names = [(n, n) for n in mine]
         for name, other in (
@@ -301,7 +301,7 @@ class GraphDiff:
         self, name: str, tensor: Initializer, other_name: str, other: Initializer
     ) -> Iterator[Difference]:
         first, second = self.scopes
-        changes: list[Change] = []
+        changes = list[Change]()
         contents = None
         self.context.rename("initializers", name, other_name)
         if isinstance(tensor, TensorProto) and isinstance(other, TensorProto):

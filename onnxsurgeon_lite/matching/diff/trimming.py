@@ -153,7 +153,7 @@ class _TrimmedGraph:
         self.table = NodeTable.of(self.graph)
         self.encoded = self.table.encoded
         self.declared = Declarations.of(around_nodes(self.graph))
-        self.kept: list[int] = []
+        self.kept = list[int]()
 
     @property
     def left(self) -> list[NodeProto]:

@@ -58,7 +58,7 @@ class Wiring:
     def counterparts(self, names: Iterable[str]) -> dict[str, str]:
         """Map values of this and enclosing graphs to their names in the second model."""
         known = self.names
-        found: dict[str, str] = {}
+        found = dict[str, str]()
         further = []
         for name in names:
             if name in known:
@@ -78,7 +78,7 @@ class Wiring:
     def _origins(self, side: int, value: str) -> set[str] | None:
         """Return the paired values that feed a value through unpaired nodes, in first-graph names."""
         scope, unpaired = self.scopes[side], self.unpaired[side]
-        found: set[str] = set()
+        found = set[str]()
         pending, seen = [value], set[int]()
         while pending:
             name = pending.pop()

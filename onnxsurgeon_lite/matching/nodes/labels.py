@@ -227,7 +227,7 @@ def common(
 
 def unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:
     """Map each key to its only node, or to None where several nodes have it."""
-    found: dict[H, int | None] = {}
+    found = dict[H, int | None]()
     for key, node in keyed:
         found[key] = None if key in found else node
     return found

@@ -78,11 +78,11 @@ class _Matcher:
         self.signatures = [self.labeler.signatures(side) for side in self.sides]
         self.ends: tuple[Leaves, Leaves] = ({}, {})
         self.free = [dict.fromkeys(range(len(side.reads))) for side in self.sides]
-        self.free_inputs: list[dict[str, None]] = []
-        self.back: dict[str, str] = {}  # name in the second graph -> name in the first
+        self.free_inputs = list[dict[str, None]]()
+        self.back = dict[str, str]()  # name in the second graph -> name in the first
         self.spreading = False
-        self.frontier: list[tuple[str, str]] = []  # paired values, in the order found
-        self.seen: set[tuple[str, str]] = set()
+        self.frontier = list[tuple[str, str]]()  # paired values, in the order found
+        self.seen = set[tuple[str, str]]()
 
     def pair_ends(self, outside: Mapping[str, str]) -> None:
         """Pair inputs by name (in a body by position), and values of enclosing graphs."""
@@ -355,7 +355,7 @@ class _Matcher:
 
         def key(side: int, node: int) -> Hashable:
             # inputs as side a names them; constants by their dtype and shape
-            wires: list[Hashable] = []
+            wires = list[Hashable]()
             for name in self.sides[side].reads[node]:
                 value = name if side == 0 else self.back.get(name, name and None)
                 if name in constants[side]:

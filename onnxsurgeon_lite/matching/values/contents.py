@@ -126,13 +126,13 @@ class Candidate:
 
 def candidates(a: Side, b: Side) -> list[Candidate]:
     """Return pairs whose contents agree, without those that have a much nearer partner."""
-    found: list[tuple[float, Candidate]] = []
+    found = list[tuple[float, Candidate]]()
     others = _by_size(b)
     for size, ones in _by_size(a).items():
         found += _agreeing(ones, others.get(size, []))
     found.sort(key=lambda each: each[1].a.rank)
     # (name, side) -> the distance of its nearest partner
-    nearest: dict[tuple[str, int], float] = {}
+    nearest = dict[tuple[str, int], float]()
     for apart, c in found:
         for key in ((c.a.name, 0), (c.b.name, 1)):
             nearest[key] = min(apart, nearest.get(key, apart))

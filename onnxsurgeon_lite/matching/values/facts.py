@@ -269,7 +269,7 @@ def blocked_values(index: GraphIndex) -> Collection[str]:
     Between `ReorderInput` and `ReorderOutput` nodes of onnxruntime's optimizer, a tensor of shape [N, C, H, W] is
     stored as [N, C / block, H, W, block]. The block size depends on the processor.
     """
-    found: set[str] = set()
+    found = set[str]()
     for position in index.order:
         node = index.nodes[position]
         makes = node.domain == _DOMAIN and node.op_type != "ReorderOutput"

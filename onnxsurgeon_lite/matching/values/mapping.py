@@ -89,8 +89,8 @@ def renamed(
         shapes: known shapes of the model's values.
         alone: references without a value in the model, which keep their names.
     """
-    entries: dict[str, Entry] = {}
-    sources: dict[str, str] = {}
+    entries = dict[str, Entry]()
+    sources = dict[str, str]()
     for pair in pairs:
         if pair.blocked:  # the model stores this value in another layout
             continue

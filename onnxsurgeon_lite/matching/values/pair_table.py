@@ -54,14 +54,14 @@ class PairTable:
 
     def __init__(self, a: Side, b: Side) -> None:
         self.a, self.b = a, b
-        self.pairs: dict[str, Pair] = {}
-        self.taken: dict[str, str] = {}
+        self.pairs = dict[str, Pair]()
+        self.taken = dict[str, str]()
         self.unclear = in_two_orders(a)
         # names of modules that side b has, with all that are around them
         self.modules = {path for f in b.facts.values() for path in Provenance(f.scope).around()}
         self._way = _wrapper(a, b)
         # `scope_of_a` reads it, so it is empty while it is computed
-        self._moves: dict[str, str] = {}
+        self._moves = dict[str, str]()
         self._moves = renumbered(a.facts.values(), b.facts.values(), self.scope_of_a)
         # how many values of a (module, operator) are still free: what may be an insertion, and what not
         self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
@@ -189,7 +189,7 @@ def tells_layout(shape: Shape | None) -> bool:
 
 
 def _singles(facts: Iterable[Fact], key: Callable[[Fact], object]) -> dict[object, Fact]:
-    groups: dict[object, list[Fact]] = {}
+    groups = dict[object, list[Fact]]()
     for fact in facts:
         groups.setdefault(key(fact), []).append(fact)
     return {k: facts[0] for k, facts in groups.items() if len(facts) == 1 and k is not None}
@@ -243,7 +243,7 @@ def renumbered(
         scope_of_a: returns the module path of a value of side a as side b writes paths.
     """
     ones, others = _lists(a, scope_of_a), _lists(b, lambda fact: fact.scope)
-    found: dict[str, str] = {}
+    found = dict[str, str]()
     # outer lists first, as the paths of inner ones contain their items
     for parent in sorted(ones, key=lambda path: path.count(".")):
         there = moved(parent, found)
@@ -279,7 +279,7 @@ def _moves(ones: _Items, others: _Items) -> dict[int, int | None]:
     """Map the items of a list whose number differs on side b; None if an item is missing there."""
     # each item moves where most of its weights are, unless two items would
     mine, theirs = _owners(ones), _owners(others)
-    voted: dict[int, int] = {}
+    voted = dict[int, int]()
     # weights that occur twice within a side identify no item
     for number, digests in ones.items():
         votes = Counter(theirs[d] for d in digests if d in theirs and d in mine)
@@ -287,7 +287,7 @@ def _moves(ones: _Items, others: _Items) -> dict[int, int | None]:
             voted[number] = votes.most_common(1)[0][0]
     chosen = Counter(voted.values())
     placed = {number: place for number, place in voted.items() if chosen[place] == 1}
-    moves: dict[int, int | None] = {}
+    moves = dict[int, int | None]()
     # items without weights, or whose place is contested
     for number in ones.keys() - placed.keys():
         shifts = {placed[near] - near for near in _neighbors(number, sorted(placed))}

@@ -344,7 +344,7 @@ def _take(table: PairTable, c: Candidate) -> None:
 def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
     """Group candidates that compete for a value on either side."""
     # (side, name) -> the candidates connected with it through shared values
-    group_of: dict[tuple[int, str], list[Candidate]] = {}
+    group_of = dict[tuple[int, str], list[Candidate]]()
     for c in candidates:
         keys = (0, c.a.name), (1, c.b.name)
         joined = [c]
@@ -358,7 +358,7 @@ def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
 
 def _passes_on(side: Side, facts: Sequence[Fact]) -> bool:
     """Return whether each value is computed from an earlier one; module outputs always are."""
-    before: set[str] = set()
+    before = set[str]()
     # a value that reads no earlier one of the chain is computed in another way
     for fact in facts:
         if side.structured and before and before.isdisjoint(fact.inputs):

@@ -91,8 +91,8 @@ def match_references(
 
 def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
     """Pair positions of nodes with equal operators and paired outputs, each at most once."""
-    found: dict[int, int] = {}
-    taken: set[int] = set()
+    found = dict[int, int]()
+    taken = set[int]()
     # by outputs: a node is known by any of them, and has one partner
     for pair in pairs:
         a.require(pair.a)

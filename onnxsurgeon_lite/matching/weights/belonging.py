@@ -53,7 +53,7 @@ class Belonging:
             whole: weights and the parameters that have their contents. packed: weights and those that they join.
         """
         # (what it holds, what belongs there) of each weight
-        found: dict[str, list[tuple[str, str]]] = {}
+        found = dict[str, list[tuple[str, str]]]()
         for name, equal in whole.items():
             # any of the equal parameters may be the one that belongs there
             pairs = [(parameter, self.rival(name, parameter)) for parameter in equal]

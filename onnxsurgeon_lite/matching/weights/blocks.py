@@ -54,7 +54,7 @@ class BlockWeight:
 
 def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
     """Return the first node that reads each weight in blocks, by the name of its integers."""
-    found: dict[str, NodeProto] = {}
+    found = dict[str, NodeProto]()
     for operator, slots in NAMES.items():
         for at in index.operators.get(operator, ()):
             name = [*index.nodes[at].input, ""][slots[0]]

@@ -146,8 +146,8 @@ class _WeightSearch:
         # scales and zero points are part of the weight in blocks, not weights
         apart = set(chain.from_iterable(map(scales_and_zeros, self.in_blocks.values())))
         # parameter -> its largest row; weight in blocks -> its parameters; see `blocks.py`
-        self.heads: dict[str, Head] = {}
-        self.parts: dict[str, tuple[str, ...]] = {}
+        self.heads = dict[str, Head]()
+        self.parts = dict[str, tuple[str, ...]]()
         self.belonging = Belonging(self.index, {p: self._shape(p) for p in self.checkpoint})
         # single numbers are weights only by their name
         self.floats = {
@@ -155,14 +155,14 @@ class _WeightSearch:
             for n, t in _floats(self.index)
             if n not in apart and (np.prod(t.dims) > 1 or self.places.called(n))
         }
-        self.found: dict[str, Weight] = {}
+        self.found = dict[str, Weight]()
         # name of a weight -> its fold, and the parameter that it was folded into
-        self.folds: dict[str, tuple[FoldedWeight, str]] = {}
-        self.used: set[str] = set()
+        self.folds = dict[str, tuple[FoldedWeight, str]]()
+        self.used = set[str]()
         # digest of 1 + parameter -> the parameters
         self.sums: dict[bytes | str, list[str]] = defaultdict(list)
         # norms, as `kind` names them, that multiply with 1 + weight
-        self.plus_one: set[str] = set()
+        self.plus_one = set[str]()
         self.epsilon: float | None = None
 
     def run(self) -> WeightsResult:

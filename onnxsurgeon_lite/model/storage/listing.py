@@ -66,7 +66,7 @@ class Fingerprint:
     def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=16)
         self._position = 0
-        self._zeros: list[list[int]] = []  # from where to where
+        self._zeros = list[list[int]]()  # from where to where
 
     def update(self, data: bytes) -> None:
         """Add the next bytes: as many as `BLOCK`, or a multiple of that; fewer at the end."""

@@ -175,7 +175,7 @@ def _by_file(model: Model, proto: ModelProto) -> dict[DataFile, list[TensorProto
 
 def _intervals(model: Model, tensors: Iterable[TensorProto]) -> list[tuple[int, int]]:
     """Return the sorted (start, stop) byte ranges that tensors use in a file, merged where they touch or overlap."""
-    merged: list[tuple[int, int]] = []
+    merged = list[tuple[int, int]]()
     spans = (model.span(tensor) for tensor in tensors)
     for start, stop in sorted((offset, offset + length) for _, offset, length in spans):
         if merged and start <= merged[-1][1]:  # touching or overlapping: one range

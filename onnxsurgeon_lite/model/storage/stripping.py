@@ -226,7 +226,7 @@ class _OriginalWeights:
     def __init__(self, original: Model) -> None:
         self.original = original
         self.by_kind = defaultdict[Hashable, list[TensorProto]](list)
-        self.known: dict[Hashable, dict[str, TensorProto]] = {}
+        self.known = dict[Hashable, dict[str, TensorProto]]()
         lists = (_as_tensor(floats) for _, floats in _float_lists(original.proto))
         # equal tensors have one fingerprint: any of them will do
         for tensor in (*walk.tensors(original.proto), *lists):

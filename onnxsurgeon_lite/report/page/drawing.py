@@ -32,7 +32,7 @@ class Sketch:
 
     def __init__(self, boxes: Iterable[Box] = ()) -> None:
         self.boxes: Numbers[Box] = Numbers(zip(boxes, itertools.count(), strict=False))
-        self.lines: dict[tuple[int, int], dict[int, None]] = {}
+        self.lines = dict[tuple[int, int], dict[int, None]]()
 
     def add(self, start: Box, end: Box, value: int) -> None:
         """Let a value run from one box to another."""

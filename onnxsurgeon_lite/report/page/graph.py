@@ -185,7 +185,7 @@ def _bodies(index: GraphIndex) -> Iterator[tuple[int, str]]:
 
 def _attributes(places: Iterable[_Place]) -> Iterator[str]:
     """Yield the attributes of each node as text."""
-    known: dict[bytes, str] = {}  # many nodes have the same
+    known = dict[bytes, str]()  # many nodes have the same
     for index in (place.index for place in places):
         for node, row in zip(index.nodes, index.rows, strict=True):
             if not row.attributed:
@@ -436,7 +436,7 @@ def _modules(places: Sequence[_Place]) -> list[_Module]:
     _fill(modules, 0, places[0])
     # node -> the module that it opens to. A node with one body opens to it; one with several to a module that holds
     # them.
-    doors: dict[int, int] = {}
+    doors = dict[int, int]()
     several = Counter(place.around for place in places[1:])
     for place in places[1:]:
         assert place.outer is not None
@@ -466,7 +466,7 @@ def _fill(modules: list[_Module], root: int, place: _Place) -> None:
     if place.outer is not None:  # its nodes lie in the modules of the node around it
         origin = place.outer.index.origins[place.around - place.outer.first]
         known |= dict.fromkeys(origin.around(), root)
-    holders: dict[tuple[object, ...], list[Box]] = {}  # the boxes beside nodes of one origin
+    holders = dict[tuple[object, ...], list[Box]]()  # the boxes beside nodes of one origin
     origins = list(index.origins)
     for position in index.order:
         origin = origins[position]
@@ -535,7 +535,7 @@ def _close_up(places: Sequence[_Place], node: int, edges: _Edges, draftsman: Dra
             near = wider
     sketch = Sketch(("node", each) for each in near)
     chosen = set(near)
-    read: set[int] = set()
+    read = set[int]()
     for reader in near:
         for value in edges.reads[reader]:
             read.add(value)

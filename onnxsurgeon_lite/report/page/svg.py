@@ -104,7 +104,7 @@ def graph_svg(nodes: Nodes) -> str:
     """Draw nodes with the values between them; '' for none, too many, or without igraph."""
     if not 0 < len(nodes) <= _MOST or find_spec("igraph") is None:
         return ""
-    values: dict[str, int] = {}
+    values = dict[str, int]()
     # values between the nodes are lines; others enter or leave as boxes of their own
     sketch = Sketch(("node", node.position) for node in nodes)
     chosen = set(nodes.positions)

@@ -40,8 +40,8 @@ class Host:
 
     def __init__(self, stream: BufferedRWPair, name: str, settings: Mapping[str, str]) -> None:
         self.stream = stream
-        self.store: dict[str, RunValue] = {}
-        self.held: list[Array] = []
+        self.store = dict[str, RunValue]()
+        self.held = list[Array]()
         # the model until it can be opened: (model, level, threads)
         self.waiting: tuple[ModelProto, str, int] | None = None
         self._made_of = name, settings

@@ -180,9 +180,9 @@ class _Exposer:
 
     def graph(self, demand: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:
         """Expose the requested inner values of a graph in that graph."""
-        found: list[Wire] = []
+        found = list[Wire]()
         # position -> new nodes before and after that node; inserted at the end, because positions must stay valid
-        around: dict[int, tuple[NewNodes, NewNodes]] = {}
+        around = dict[int, tuple[NewNodes, NewNodes]]()
         for position, bodies in demand.inside.items():
             node = nodes[position]
             around[position] = NewNodes(self.taken), NewNodes(self.taken)

@@ -26,7 +26,7 @@ class Exposed:
 
     def sources(self, names: Iterable[str]) -> list[str]:
         """Return the values of the main graph that hold these values or that `read` makes them from."""
-        found: list[str] = []
+        found = list[str]()
         for name in names:
             wire = self.asked.get(name)
             # `many` values need their tables; '' where there is none
@@ -40,7 +40,7 @@ class Exposed:
         An inner value comes once for each time that it was computed: `q[0]`, `q[1]`; None if it was never computed.
         """
         wires = {wire.key: wire for wire in self.wires}
-        tables: dict[str, RunValue] = {}
+        tables = dict[str, RunValue]()
         for key, value in sources:
             if key not in wires:  # a value of the main graph, which needs no reading
                 yield key, value

@@ -88,7 +88,7 @@ def _take_stacked(
     node: NodeProto, graph: GraphProto, states: int, given: dict[str, list[int]], after: NewNodes
 ) -> list[Stacked]:
     """Stack outputs as a Loop does, and transpose them afterwards; remove and return those that it cannot stack."""
-    left: list[Stacked] = []
+    left = list[Stacked]()
     count = len(graph.output) - 1 - states
     axes = given.get("scan_output_axes", [0] * count)
     backwards = given.get("scan_output_directions", [0] * count)

@@ -71,7 +71,7 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
     Args:
         names: old name -> new name of what they read; takes what they make.
     """
-    made: dict[str, NodeProto] = {}
+    made = dict[str, NodeProto]()
     for node in nodes:
         if not node.output:
             continue  # nothing reads it

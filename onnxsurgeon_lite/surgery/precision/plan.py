@@ -56,9 +56,9 @@ class Plan:
         self.narrow = data_type
         self.kept = frozenset(kept)
         self.io = io
-        self.functions: dict[FunctionKey, PrecisionScope] = {}
+        self.functions = dict[FunctionKey, PrecisionScope]()
         # function -> its calls: each node with the dtypes of its inputs and what its attributes choose
-        self._calls: dict[FunctionKey, list[tuple[PrecisionStep, tuple[int, ...]]]] = {}
+        self._calls = dict[FunctionKey, list[tuple[PrecisionStep, tuple[int, ...]]]]()
         self.main = self._scope("", GraphIndex.of(model), model.proto.graph, None)
         self._decide()
 
@@ -264,7 +264,7 @@ class Plan:
     def _decide_free(self, steps: Sequence[PrecisionStep]) -> None:
         """Let what only moves numbers go with its neighbors: float32 between those in float32."""
         # Forwards: is everything that it moves in float32? Backwards: does anybody need float32 of it?
-        is_wide: dict[PrecisionStep, bool] = {}
+        is_wide = dict[PrecisionStep, bool]()
         for step in steps:
             sources = (site for site in self._sources(step) if site.constant is None)
             is_wide[step] = step.kind == "wide" or (
@@ -303,7 +303,7 @@ class Plan:
 
     def _ordered(self) -> list[PrecisionStep]:
         """Return the steps, those of bodies before their node."""
-        found: list[PrecisionStep] = []
+        found = list[PrecisionStep]()
 
         def visit(scope: PrecisionScope) -> None:
             for step in scope.steps:
@@ -371,7 +371,7 @@ def _outputs(body: PrecisionScope) -> list[Site]:
 def _mark_integer_paths(steps: list[PrecisionStep]) -> None:
     """Leave float32 between integers alone: what is computed from sizes or positions, to become integers again."""
     # Forwards: nodes whose floats all come from integers by a Cast. Backwards: those that only become integers again.
-    from_integers: set[PrecisionStep] = set()
+    from_integers = set[PrecisionStep]()
     for step in steps:
         makers = [site.maker for site in step.inputs if site is not None and site.constant is None]
         starts = step.node.op_type == "Cast" and not makers and step.outputs[0] is not None

@@ -44,7 +44,7 @@ def kept_ids(model: Model, keep: Sequence[str]) -> set[str]:
     inner = (
         {b.node_id(p) for b in index.inner_bodies for p, _ in enumerate(b.nodes)} if keep else set()
     )
-    found: set[str] = set()
+    found = set[str]()
     for argument in split_names(index, keep):
         chosen = (
             [argument] if argument in inner else [f"@{p}" for p in select_nodes(index, argument)]

@@ -27,8 +27,8 @@ class Rewriting:
         for function in model.proto.functions:
             self.taken.update(function.input, *(node.output for node in function.node))
         # value -> narrow or not -> its name in that dtype
-        self.names: dict[Site, dict[bool, str]] = {}
-        self.dropped: set[PrecisionStep] = set()
+        self.names = dict[Site, dict[bool, str]]()
+        self.dropped = set[PrecisionStep]()
 
     def run(self) -> None:
         """Rewrite every scope, inner ones first."""
@@ -88,7 +88,7 @@ class Rewriting:
 
     def _rewrite(self, scope: PrecisionScope) -> None:
         target = scope.target
-        nodes: list[NodeProto] = []
+        nodes = list[NodeProto]()
         for site in scope.sites.values():  # what no node makes: inputs and constants
             if site.maker is None:
                 nodes += self._ready(site)

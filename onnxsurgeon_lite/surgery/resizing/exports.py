@@ -70,7 +70,7 @@ def _all_following(
     numbers: list[int], others: list[int], differing: dict[Symbol, int], where: str
 ) -> list[Size] | ShapeError:
     """Return the sizes of an operand's elements, or the error to raise if nothing else determines them."""
-    sizes: list[Size] = []
+    sizes = list[Size]()
     for own, other in zip(numbers, others, strict=True):
         found = _following(own, other, differing)
         if len(found) != 1:  # exactly one explanation, or the user must export again
@@ -90,8 +90,8 @@ def _following(own: int, other: int, differing: dict[Symbol, int]) -> set[Size]:
         return {constant(own, len(next(iter(differing)).sizes))}
     # number = slope * size + offset, for each product of dimensions: two exports give two equations. A multiple (no
     # offset) is preferred; an offset is believed for a single dimension only.
-    multiples: set[Size] = set()
-    lines: set[Size] = set()
+    multiples = set[Size]()
+    lines = set[Size]()
     for count in range(1, len(differing) + 1):
         for group in combinations(differing, count):
             sizes = product([symbol.sizes for symbol in group])

@@ -24,8 +24,8 @@ def follow(
     Returns:
         The traced model, its plan, and the inlined functions.
     """
-    failures: list[ShapeError] = []
-    found: list[tuple[Model, ResizePlan, list[str]]] = []
+    failures = list[ShapeError]()
+    found = list[tuple[Model, ResizePlan, list[str]]]()
     # as the dimensions are, then with ties
     for tries in chain([symbols], tied(symbols, GraphIndex.of(model))):
         try:
@@ -45,7 +45,7 @@ def _follow(
     model: Model, symbols: Sequence[Symbol], second: Model | None
 ) -> tuple[Model, ResizePlan, list[str]]:
     """Trace a model; inline a function in which something must change, because all its calls share its nodes."""
-    inlined: list[str] = []
+    inlined = list[str]()
     # One function at a time: after inlining, the trace starts again.
     while True:
         try:

@@ -139,7 +139,7 @@ class SizeInference:
         self.header = ModelProto(ir_version=10, opset_import=model.opset_import)
         self.header.functions.extend(model.functions)
         # node and inputs -> states; None: the node rejects them
-        self.known: dict[Hashable, list[State] | None] = {}
+        self.known = dict[Hashable, list[State] | None]()
 
     def states(self, node: NodeProto, reads: _Reads) -> list[State]:
         """Return the states of the node's outputs; equal nodes with equal inputs are inferred once."""
@@ -154,8 +154,16 @@ class SizeInference:
         # in one round trip to the process
         new = {k: r for k, r in zip(keys, many, strict=True) if k not in self.known}
         if new:
-            how = self.header.SerializeToString(), self.trials, node, list(new.values())
-            made = pickle.loads(native.apart("type inference", _states_work, *how))
+            made = pickle.loads(
+                native.apart(
+                    "type inference",
+                    _states_work,
+                    self.header.SerializeToString(),
+                    self.trials,
+                    node,
+                    list(new.values()),
+                )
+            )
             self.known.update(zip(new, made, strict=True))
         return map(self.known.__getitem__, keys)
 

@@ -45,17 +45,17 @@ class Resizing:
         self.plan = plan
         # How often each name is read: a constant that others read as well is copied, not changed.
         self.uses: Counter[str] = Counter()
-        self.taken: set[str] = set()
+        self.taken = set[str]()
         if plan.refills or plan.stretches:
             self.uses = _uses(model.proto)
             self.taken = set(self.uses) | _definitions(model.proto)
         # (graph, position) -> nodes to put before that node
         self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
-        self.removed: set[tuple[int, int]] = set()
+        self.removed = set[tuple[int, int]]()
         # what is computed already, by what it is computed from: sizes, constants, products
-        self.computed: dict[tuple[object, ...], str] = {}
-        self.emptying: dict[int, tuple[_Sizes, TypeProto]] = {}  # by the identity of the sizes
-        self.emptied: dict[str, TypeProto] = {}
+        self.computed = dict[tuple[object, ...], str]()
+        self.emptying = dict[int, tuple[_Sizes, TypeProto]]()  # by the identity of the sizes
+        self.emptied = dict[str, TypeProto]()
         self.opset = onnx_opset(model.proto)
         self.kept_names = {symbol.name for symbol in plan.symbols if not symbol.changes} - {""}
 
@@ -342,7 +342,7 @@ class Resizing:
         graph, states = scope.graph, scope.states
         declared = Declarations.of(around_nodes(graph))
         # (serialized type, state) -> sizes to set
-        known: dict[Hashable, _Sizes] = {}  # many are equal
+        known = dict[Hashable, _Sizes]()  # many are equal
         for place, (name, kind) in enumerate(zip(declared.names, declared.kinds, strict=True)):
             state = states.get(name)
             if state is None:
@@ -444,7 +444,7 @@ def _uses(model: ModelProto) -> Counter[str]:
 
 
 def _definitions(model: ModelProto) -> set[str]:
-    names: set[str] = set()
+    names = set[str]()
     for graph in walk.graphs(model):
         names.update(info.name for info in graph.input)
         names.update(tensor.name for tensor in graph.initializer)

@@ -108,7 +108,7 @@ def _expand(visit: Visit) -> None:
     one = constant(1, visit.trials)
     given = [one] * (rank - len(sizes)) + sizes
     shape = [one] * (rank - len(literals)) + literals
-    entries: list[Entry] = []
+    entries = list[Entry]()
     effect = []
     for axis, (size, literal) in enumerate(zip(given, shape, strict=True)):
         if axis in needs and size != needs[axis]:  # a consumer demands this size

@@ -34,8 +34,8 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
     for name in request:
         if name not in index.inputs:
             raise UnknownNameError(name, "the model", index.inputs, kind="input")
-    dimensions: dict[tuple[object, ...], _Dimension] = {}
-    renamed: dict[str, int | str] = {}
+    dimensions = dict[tuple[object, ...], _Dimension]()
+    renamed = dict[str, int | str]()
     # names that the request gives to named dimensions, which other inputs may have, too
     for name, shape in request.items():
         for dim, target in zip(_dims(index, name, shape), shape, strict=True):

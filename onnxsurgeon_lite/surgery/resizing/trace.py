@@ -91,7 +91,7 @@ class _Tracer:
         if onnx_opset(model.proto) >= _SCAN:
             self.with_bodies["Scan"] = self._scan
         # nodes without attributes that read the same states make the same states
-        self.made: dict[Hashable, tuple[list[State], list[State | None]]] = {}  # with what is read
+        self.made = dict[Hashable, tuple[list[State], list[State | None]]]()  # with what is read
         self.context = TraceContext(
             model, self.trials, ResizePlan(symbols), demands, hints, inference
         )
@@ -195,7 +195,7 @@ class _Tracer:
         first = next((read for read in reads.values() if read.follows), None)
         known = (first and first.sizes()) or []
         # Each axis that has the own size of the same axis of the first changing input is taken to be that axis.
-        sizes: list[Size] = []
+        sizes = list[Size]()
         for axis, dim in enumerate(declared.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
                 return state

@@ -33,10 +33,10 @@ class Expressions:
 
     def __init__(self) -> None:
         self.live = list(range(TRIALS))
-        self._symbols: dict[str, Size] = {}  # symbol -> its numbers
-        self._known: dict[str, Size] = {}  # expression -> its numbers, symbols included
+        self._symbols = dict[str, Size]()  # symbol -> its numbers
+        self._known = dict[str, Size]()  # expression -> its numbers, symbols included
         # sizes that are broadcast with each other -> the symbol of the result
-        self._joined: dict[frozenset[str], str] = {}
+        self._joined = dict[frozenset[str], str]()
 
     def copy(self) -> "Expressions":
         """Return a copy, for a graph that must not change what others know."""

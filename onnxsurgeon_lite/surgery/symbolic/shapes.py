@@ -85,7 +85,7 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
     if not index.producer.keys() | index.inputs.keys() <= _complete(types):
         types, expressions = _completed(index, types, expressions)
     # the steps of an edit look at each different type, again and again
-    shared: dict[bytes, TypeProto] = {}
+    shared = dict[bytes, TypeProto]()
     types = {
         name: shared.setdefault(kind.SerializeToString(), kind)
         for name, kind in types.items()
@@ -224,14 +224,14 @@ class _Resolving:
         self.inference = inference
         self.named = self.again = False
         # `unk__7` -> its number or expression, wherever it appears again
-        self.names: dict[str, int | str] = {}  # of onnx's unknown sizes
-        self.data: dict[str, dict[int, Array]] = {}  # value -> trial -> its numbers
+        self.names = dict[str, int | str]()  # of onnx's unknown sizes
+        self.data = dict[str, dict[int, Array]]()  # value -> trial -> its numbers
         self.initializers = {
             tensor.name: tensor for tensor in index.model.structure().graph.initializer
         }
         self.constant = cache(self._constant)
         self.known = cache(self._known)
-        self.made: dict[Hashable, _Made] = {}
+        self.made = dict[Hashable, _Made]()
 
     def run(self) -> None:
         for name in self.index.inputs:
@@ -269,7 +269,7 @@ class _Resolving:
 
     def _shape_makers(self, traced: Set[int]) -> set[int]:
         """Return the nodes that compute the small integers which those nodes read."""
-        found: set[int] = set()
+        found = set[int]()
         pending = list(traced)
         while pending:
             for name in self.index.reads[pending.pop()]:

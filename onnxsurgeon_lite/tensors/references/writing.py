@@ -43,7 +43,7 @@ class FolderWriter:
     def __init__(self, folder: str | Path, outputs: Iterable[str] = ()) -> None:
         self.folder = placed(folder)
         self._outputs = list(outputs)
-        self._index: list[dict[str, object]] = []
+        self._index = list[dict[str, object]]()
         self._staging = Staging()
         self._local = contextlib.ExitStack()
 

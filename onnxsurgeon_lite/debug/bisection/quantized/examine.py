@@ -111,7 +111,7 @@ class Examination:
             sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
         sure += saturated
         # drop wrong values that a proven fault in their region explains, then join the faults of one node
-        by_node: dict[int, Fault] = {}
+        by_node = dict[int, Fault]()
         proven = {fault.position for fault in sure}
         # a quantizer that reads a saturated value, or a constant that is set, belongs to a proven fault
         cut = {fault.value for fault in saturated} | narrow
@@ -437,8 +437,8 @@ def _set_by(faults: Iterable[Fault]) -> set[str]:
 
 def _one_each(faults: Iterable[Fault]) -> list[Fault]:
     """Return the faults with those of one scale or zero point as one, the first."""
-    found: list[Fault] = []
-    first: dict[str, Fault] = {}
+    found = list[Fault]()
+    first = dict[str, Fault]()
     for fault in faults:
         edits = (edit for finding in fault.findings for edit in finding.edits)
         names = [edit.value for edit in edits if isinstance(edit, SetConstant)]

@@ -71,7 +71,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
     # types of values would be wrong now, and are inferred again
     result = index.model.copy()
     del result.proto.graph.node[:], result.proto.graph.value_info[:]
-    behind: list[int] = []
+    behind = list[int]()
     for position, node in enumerate(index.nodes):
         nodes = [node]
         form = _Form.of(node)

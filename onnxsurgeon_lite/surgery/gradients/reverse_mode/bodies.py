@@ -33,7 +33,7 @@ def through_if(
     for name, branch in walk.bodies(node):
         body = tape.body()
         # name in the branch -> name on the tape, which all scopes share
-        names: dict[str, str] = {}
+        names = dict[str, str]()
         nodes = _written(body, branch, names)
         seeds = _seeds([
             (names.get(output.name, output.name), Term(body, term.name, term.dtype))
@@ -233,7 +233,7 @@ class _Backwards:
     def formals(self, loop: _Iteration, saved: Sequence[Term]) -> dict[str, str]:
         """Return the new names of what the loop's body reads, and tell their types."""
         types, body = self.body.names.types, self.body
-        names: dict[str, str] = {}
+        names = dict[str, str]()
         for (initial, formal, _), term in zip(loop.states, saved, strict=True):
             names[formal] = self.row(term, _Rows(formal)).name
             types[names[formal]] = body.type_of(initial) or TypeProto()
@@ -356,7 +356,7 @@ def _written(tape: Tape, body: GraphProto, names: dict[str, str]) -> list[NodePr
 
 def _seeds(pairs: Sequence[tuple[str, Term]]) -> dict[str, Term]:
     """Return the gradient of each value; that of a value which is two outputs is the sum."""
-    found: dict[str, Term] = {}
+    found = dict[str, Term]()
     for name, term in pairs:
         found[name] = found[name] + term if name in found else term
     return found

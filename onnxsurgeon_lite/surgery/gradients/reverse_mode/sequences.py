@@ -109,7 +109,7 @@ class _WithoutSequences:
     def write(self, nodes: Sequence[NodeProto]) -> list[str]:
         """Write nodes, and return what they make."""
         names = list(walk.outputs(nodes))
-        new: dict[str, str] = {}
+        new = dict[str, str]()
         self.nodes += written(self.tape, nodes, new)
         return [new[name] for name in names]
 

@@ -174,8 +174,8 @@ class _Words(dict[str, object]):
 
 def rules(lines: str, more: Words = MappingProxyType({})) -> dict[str, Rule]:
     """Read the lines of a table; `more` are its own words."""
-    found: dict[str, Rule] = {}
-    parts: dict[str, Slot] = {}
+    found = dict[str, Rule]()
+    parts = dict[str, Slot]()
 
     def formula(text: str) -> Slot:
         """Return the gradient that a formula says."""
