@@ -158,7 +158,7 @@ class Bisecting:
         if self.other is not None:
             self.call.notes += unlike_models(self.index, self.other[0])
         result = self._result()
-        if any(f.verdict == "precision" for culprit in result.culprits for f in culprit.findings):
+        if any("precision" in culprit.verdicts for culprit in result.culprits):
             self._in_full_precision(result.culprits[0])
         branches = any(node.op_type in ("If", "Loop") for node in self.index.nodes)
         if self.call.made and branches and result.verdict == "agrees":

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -36,7 +37,7 @@ class PromptVerbs(Verbs):
     def __init__(self, session: "PromptSession") -> None:
         self._session = session
         self._built: tuple[str, object] = "", None
-        functions = [function for panel in commands.PANELS.values() for function in panel]
+        functions = list(chain.from_iterable(commands.PANELS.values()))
         lines = {commands.name_of(f): (f.__doc__ or "").splitlines()[0] for f in functions}
         others = {
             "data": str(data.info.help),

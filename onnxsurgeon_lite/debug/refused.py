@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.cut import Cut
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.lint import LintFinding
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
@@ -49,9 +49,7 @@ def _refusal(model: Model, runtime: Runtime) -> str | None:
 
 
 def _alone(index: GraphIndex, runtime: Runtime) -> Iterator[LintFinding]:
-    index.learn_types(
-        name for node in index.nodes for name in chain(node.input, node.output) if name
-    )
+    index.learn_types(filter(None, walk.names(index.nodes)))
     # kind of node -> why it is refused; a model has few kinds
     known = dict[object, str | None]()
     for position in range(len(index.nodes)):
@@ -62,7 +60,7 @@ def _alone(index: GraphIndex, runtime: Runtime) -> Iterator[LintFinding]:
         if why is not None:
             # a node with a body may be refused because of a node in it
             inner = [enter(index, f"@{position}/{name}/*")[0] for name in bodies(index, position)]
-            inside = [finding for body in inner for finding in _alone(body, runtime)]
+            inside = list(chain.from_iterable(_alone(body, runtime) for body in inner))
             here = LintFinding(
                 REFUSED, f"{index.describe(position)}: {why}", (index.node_id(position),)
             )

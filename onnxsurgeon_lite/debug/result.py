@@ -198,6 +198,11 @@ class Culprit:
     unexplained: str = ""
 
     @property
+    def verdicts(self) -> set[str]:
+        """The verdicts of all findings."""
+        return {finding.verdict for finding in self.findings}
+
+    @property
     def harmless(self) -> bool:
         """True when the findings clear the node; an optimizer that rounds differently is harmless too."""
         leading = [f.verdict for f in self.findings if f.verdict != "optimizer"][:1]
@@ -354,7 +359,7 @@ class BisectResult(Shown):
         stored, actual = self.tensors[name]
         # a node that is right on reference inputs fails only on the run's own
         right = any(v.introduced is not None and v.introduced.match for v in culprit.values)
-        right |= any(finding.verdict == "crash" for finding in culprit.findings)
+        right |= "crash" in culprit.verdicts
         if is_array(stored) and is_array(actual):
             same = stored.dtype == actual.dtype and stored.shape == actual.shape
             return stored if same and not right else actual

@@ -15,7 +15,7 @@ class Space:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
-        self.values = [n for p in index.order for n in index.nodes[p].output if n]
+        self.values = list(index.outputs_of(index.order))
         self.number = {name: i for i, name in enumerate(self.values)}
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Space:
         """Return the values that the nodes read from outside, without initializers."""
         index = self.index
         made = index.made_by(region)
-        reads = (name for position in region for name in index.reads[position])
+        reads = index.inputs_of(region)
         return list(
             dict.fromkeys(n for n in reads if n not in made and n not in index.initializers)
         )

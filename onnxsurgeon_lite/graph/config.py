@@ -309,8 +309,7 @@ class _Graph:
 
     def maker(self, name: str) -> NodeProto | None:
         """Return the node that makes a value, behind those that only pass it on."""
-        position = self.index.producer.get(self._origin(name))
-        return None if position is None else self.index.nodes[position]
+        return self.index.node_of(self._origin(name))
 
     def final_cap(self) -> Found:
         """Return the cap of the logits, cap * tanh(logits / cap); 0 without one."""

@@ -8,7 +8,6 @@ from itertools import chain
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM
-from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import command, listed
 
 _Vertex = tuple[str, bool]  # (value, True for its exit and False for its entry)
@@ -70,9 +69,9 @@ def boundary(index: GraphIndex, nodes: Collection[int]) -> tuple[list[str], list
         CutError: nothing outside reads what they make.
     """
     inside = set(nodes)
-    made = dict.fromkeys(walk.outputs(index.nodes[position] for position in sorted(inside)))
     # dict.fromkeys: each once, in order
-    read = dict.fromkeys(n for p in sorted(inside) for n in index.reads[p] if n not in made)
+    made = dict.fromkeys(index.outputs_of(sorted(inside)))
+    read = dict.fromkeys(n for n in index.inputs_of(sorted(inside)) if n not in made)
     moving = _moving(index)  # constants need not be inputs of the part
     users = index.readers(made)
     # read outside, or a result of the graph
@@ -123,7 +122,7 @@ def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) 
 
 def _results(index: GraphIndex, name: str) -> list[str]:
     """Return the values that are computed directly from a value."""
-    return list(walk.outputs(index.nodes[user] for user in index.users(name)))
+    return list(index.outputs_of(index.users(name)))
 
 
 def _walk_back(

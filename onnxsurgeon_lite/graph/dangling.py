@@ -74,7 +74,7 @@ def _own(graph: GraphProto | FunctionProto) -> set[str]:
     if isinstance(graph, FunctionProto):
         names = set(graph.input)
     else:
-        names = {message.name for kind in (graph.input, graph.initializer) for message in kind}
+        names = {message.name for message in chain(graph.input, graph.initializer)}
         names.update(sparse.values.name for sparse in graph.sparse_initializer)
     return names.union(*(node.output[:] for node in graph.node))
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,7 +190,7 @@ def declared_types(
     if len(graph) <= _SMALL:
         parsed = GraphProto.FromString(graph)
         known = {VALUE_INFO: parsed.value_info, OUTPUT: parsed.output, INPUT: parsed.input}
-        for info in (info for number in numbers for info in known[number]):
+        for info in chain.from_iterable(map(known.__getitem__, numbers)):
             same = kinds.setdefault(info.type.SerializeToString(), info.type)
             if info.HasField("type") and chosen(same):
                 found[info.name] = same

@@ -156,6 +156,16 @@ class GraphIndex:
             return self.producer.get(name)
         return next(iter(self.table.makers(name)), None) if name else None
 
+    def node_of(self, name: str) -> NodeProto | None:
+        """Return the node that makes a value; None for none."""
+        position = self.producer.get(name)
+        return None if position is None else self.nodes[position]
+
+    def operator_of(self, name: str) -> str:
+        """Return the operator of the node that makes a value; '' for none."""
+        node = self.node_of(name)
+        return "" if node is None else node.op_type
+
     def _has_many_questions(self) -> bool:
         """Return whether enough was asked to index everything."""
         self._questions += 1
@@ -238,17 +248,29 @@ class GraphIndex:
         wanted = set(values)
         return [p for p, needs in enumerate(self.needs) if not wanted.isdisjoint(needs)]
 
+    def outputs_of(self, positions: Iterable[int]) -> Iterator[str]:
+        """Yield the values that some nodes make, in their order."""
+        return walk.outputs(map(self.nodes.__getitem__, positions))
+
+    def inputs_of(self, positions: Iterable[int]) -> Iterator[str]:
+        """Yield the values that some nodes need, in their order; repeated as they are."""
+        return chain.from_iterable(map(self.reads.__getitem__, positions))
+
+    def next_to(self, names: Iterable[str]) -> Iterator[int]:
+        """Yield the nodes that need some values; repeated as they are."""
+        return chain.from_iterable(map(self.users, names))
+
     def read_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes need."""
         if len(positions) <= FEW:
-            return set(chain.from_iterable(map(self.reads.__getitem__, positions)))
-        captured = {name for p in self.bodied if p in positions for name in self.reads[p]}
-        return self.table.read_by(positions) | captured
+            return set(self.inputs_of(positions))
+        captured = self.inputs_of(p for p in self.bodied if p in positions)
+        return self.table.read_by(positions).union(captured)
 
     def made_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes make."""
         if len(positions) <= FEW:
-            return set(walk.outputs(map(self.nodes.__getitem__, positions)))
+            return set(self.outputs_of(positions))
         return self.table.made_by(positions)
 
     def unread(self, values: Iterable[str]) -> set[str]:
@@ -441,7 +463,7 @@ class GraphIndex:
         for node in (self.nodes[position] for position in positions):
             if node.op_type != "Loop" or not is_standard(node):
                 continue
-            declared = [result for _, body in walk.bodies(node) for result in body.output[1:]]
+            declared = [result for body in walk.inner([node]) for result in body.output[1:]]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
                 kind = self.types.get(initial, inferred.get(initial))
                 # the body declares the shape of the initial value: it keeps it
@@ -572,9 +594,10 @@ class GraphIndex:
                 pending += self.reads[position]
         return nodes
 
-    def descendants(self, position: int) -> set[int]:
-        """Return the nodes that depend on a node, and the node itself."""
-        found, pending = {position}, [position]
+    def descendants(self, positions: Iterable[int]) -> set[int]:
+        """Return some nodes, and all that depend on them."""
+        found = set(positions)
+        pending = list(found)
         while pending:
             for name in self.nodes[pending.pop()].output:
                 for consumer in self.users(name) if name else ():
@@ -608,9 +631,7 @@ class _Types(UserDict[str, TypeProto]):
     def declarations(self) -> dict[str, ValueInfoProto]:
         """Value -> its declaration; see `GraphIndex.declarations`."""
         graph = self._graph
-        return {
-            v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values
-        }
+        return {v.name: v for v in chain(graph.value_info, graph.output, graph.input)}
 
     def __contains__(self, name: object) -> bool:
         return name in self.data or self._declared(str(name)) is not None
@@ -629,9 +650,9 @@ class _Types(UserDict[str, TypeProto]):
         if few or "declarations" in vars(self):
             return self.declarations.get(name)
         self._questions += 1
-        kinds = (graph.input, graph.output, graph.value_info)
         # the last declaration counts
-        return next((v for values in kinds for v in reversed(values) if v.name == name), None)
+        every = chain(*map(reversed, (graph.input, graph.output, graph.value_info)))
+        return next((v for v in every if v.name == name), None)
 
     def _declared(self, name: str) -> TypeProto | None:
         info = self._declaration(name)

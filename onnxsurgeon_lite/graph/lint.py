@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.schemas import held, normalizes_by_batch
 from onnxsurgeon_lite.graph.text import shape_text, type_text
-from onnxsurgeon_lite.model import is_standard
+from onnxsurgeon_lite.model import is_standard, walk
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,8 @@ def _unused(index: GraphIndex) -> Iterator[LintFinding]:
     given = dict.fromkeys(index.inputs, "input") | dict.fromkeys(
         index.initializers.keys() - index.inputs.keys(), "initializer"
     )
-    parameters = {  # scales and zero points that only annotations read
-        entry.value
-        for annotation in index.graph.quantization_annotation
-        for entry in annotation.quant_parameter_tensor_names
-    }
+    # scales and zero points that only annotations read
+    parameters = walk.annotating(index.graph)
     for name in sorted(index.unread(given) - index.outputs.keys() - parameters):
         yield LintFinding("unused", f"no node reads {given[name]} {name!r}", (name,))
 

@@ -83,11 +83,15 @@ class Quantizers:
     def _read(self, name: str) -> list[str]:
         """Return what a DequantizeLinear reads, unless its scale is computed elsewhere."""
         index = self.index
-        made = [index.nodes[index.producer[name]]] if name in index.producer else []
-        read = [node.input[0] for node in made if node.op_type == DEQUANTIZE]
-        makers = (index.nodes[index.producer[n]] for n in read if n in index.producer)
+        node = index.node_of(name)
         # its integers are computed with a scale that is computed, too
-        return [] if any(node.op_type == DYNAMIC for node in makers) else read
+        if (
+            node is None
+            or node.op_type != DEQUANTIZE
+            or index.operator_of(node.input[0]) == DYNAMIC
+        ):
+            return []
+        return [node.input[0]]
 
 
 def plain_name(name: str) -> str:
@@ -99,11 +103,11 @@ def plain_name(name: str) -> str:
 def _cut_alike(index: GraphIndex, name: str) -> Iterator[str]:
     """Yield a value, and what it is before a Relu alone reads it: tools give either one the other's name."""
     yield name
-    maker = index.producer.get(name)
-    if maker is not None and index.nodes[maker].op_type == "Relu":
-        before = index.nodes[maker].input[0]
+    maker = index.node_of(name)
+    if maker is not None and maker.op_type == "Relu":
+        before = maker.input[0]
         # the Relu is its only reader
-        if index.consumers[before] == [maker] and before not in index.outputs:
+        if len(index.consumers[before]) == 1 and before not in index.outputs:
             yield before
 
 

@@ -285,7 +285,7 @@ def _bodies_fit(node: NodeProto) -> bool:
 def has_dangling(index: GraphIndex) -> bool:
     """Return whether the main graph, bodies included, reads a value that nothing produces."""
     read = index.outputs.keys() | index.table.outside()
-    read = read.union(*(index.reads[position] for position in index.bodied))
+    read = read.union(index.inputs_of(index.bodied))
     return not all(name in index for name in read)
 
 

@@ -583,7 +583,7 @@ def _distinct(*names: Iterable[str]) -> list[str]:
 
 def captured(node: NodeProto) -> list[str]:
     """Return the values of enclosing scopes that a node's subgraphs use, at any depth."""
-    return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
+    return list(chain.from_iterable(map(captured_by, walk.inner([node]))))
 
 
 def every_read(node: NodeProto) -> list[str]:

@@ -175,9 +175,13 @@ class SampleComparing:
             return self._outcomes(samples)
         except OF_A_SAMPLE as error:
             if len(samples) > 1:
-                return [outcome for sample in samples for outcome in self._tried([sample])]
+                return self._each(samples)
             number, why = samples[0].number, error.message
             return [SampleOutcome(number, False, inf, failure=why, raised=error)]
+
+    def _each(self, samples: list[Sample]) -> list[SampleOutcome]:
+        """Compare samples one by one."""
+        return list(chain.from_iterable(self._tried([sample]) for sample in samples))
 
     def close(self) -> None:
         """End the runtimes' processes."""
@@ -193,7 +197,7 @@ class SampleComparing:
         # samples that run together must fetch the same values
         fetch = wanted(self.index, references[0], self.job.every)
         if any(wanted(self.index, each, self.job.every) != fetch for each in references[1:]):
-            return [outcome for sample in samples for outcome in self._tried([sample])]
+            return self._each(samples)
         # the model's own runtime, and a second one if it is to be compared as well
         ways = [way for way in (self.job.options, self.job.second) if way is not None]
         made = [self._run(self.index, feeds, fetch, way) for way in ways]

@@ -79,8 +79,8 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     parts = [_part(index, nodes, owner) for nodes in _runnable(index, groups, owner)]
     # a part may compute only what nobody reads
     parts = [part for part in parts if part.outputs]
-    made = {name for part in parts for name in part.outputs}
-    read = {name for part in parts for name in part.inputs}
+    made = set(chain.from_iterable(part.outputs for part in parts))
+    read = set(chain.from_iterable(part.inputs for part in parts))
     # no input is lost, and values that cross parts unnamed are said
     unread = [n for n in index.inputs if n not in read and n not in index.initializers]
     # an input that nobody reads stays an input, so that the chain has the whole model's
@@ -103,7 +103,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     models = [model_of(index, part) for part in found.parts]
     graphs = [model.proto.graph for model in models]
     # the inputs and outputs of all parts, whose order and declarations `merge` restores
-    ends = {value.name for graph in graphs for value in chain(graph.input, graph.output)}
+    ends = {v.name for v in chain.from_iterable(g.input[:] + g.output[:] for g in graphs)}
     # what `merge` needs to make the model whole again
     whole = json.dumps(
         dict(
@@ -125,7 +125,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
     """Run the parts one after another and compare their outputs with the whole model's."""
     reference = run(index, feeds, runtime)
     # a value is kept as long as a part is to read it
-    waiting = Counter(name for part in found.parts for name in part.inputs)
+    waiting = Counter(chain.from_iterable(part.inputs for part in found.parts))
     values = {name: value for name, value in feeds.items() if name not in index.producer}
     actual = dict[str, RunValue]()
     for part in found.parts:

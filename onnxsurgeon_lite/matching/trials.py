@@ -328,4 +328,4 @@ def _steering(index: GraphIndex, slot: int) -> set[str]:
     """Return the values that an input of a Loop depends on."""
     loops = [node for node in walk.with_inner(index.nodes) if node.op_type == "Loop"]
     read = {node.input[slot] for node in loops if len(node.input) > slot}
-    return read.union(*(index.reads[position] for position in index.ancestors(read)))
+    return read.union(index.inputs_of(index.ancestors(read)))

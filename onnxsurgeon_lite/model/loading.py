@@ -1,6 +1,7 @@
 """Load a `Model` from a path; only the structure is read."""
 
 import os
+from itertools import chain
 from os import PathLike
 from pathlib import Path, PosixPath
 from typing import Protocol, runtime_checkable
@@ -177,7 +178,7 @@ def _parse(data: bytes, path: Path) -> ModelProto:
             f"{str(path)!r} is not an ONNX model: {place} is not UTF-8: {text[:40]!r}",
             "the specification requires UTF-8 text; decode it in Python, with onnx, and save it again",
         )
-    imports = [*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)]
+    imports = chain(proto.opset_import, *(f.opset_import for f in proto.functions))
     odd = [  # versions that onnx's own functions would overflow at
         v
         for v in (proto.ir_version,) + tuple(o.version for o in imports)

@@ -1,6 +1,7 @@
 """Visit every tensor, graph and function body of a model, in one order, without recursion."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from onnx import (
     AttributeProto,
@@ -27,10 +28,8 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
         graph = pending.pop()
         yield from graph.initializer
         yield from _of_sparse(graph.sparse_initializer)
-        for node in graph.node:
-            if node.attribute:
-                yield from _of_attributes(node.attribute)
-                pending.extend(body for _, body in bodies(node))
+        yield from _of_nodes(graph.node)
+        pending += inner(graph.node)
 
 
 def initializers(model: ModelProto) -> Iterator[TensorProto]:
@@ -55,7 +54,7 @@ def graphs(model: ModelProto) -> Iterator[GraphProto]:
     while pending:
         graph = pending.pop()
         yield graph
-        pending.extend(body for node in with_bodies(graph) for _, body in bodies(node))
+        pending += inner(with_bodies(graph))
 
 
 def nodes(holders: Iterable[GraphProto | FunctionProto]) -> Iterator[NodeProto]:
@@ -68,6 +67,25 @@ def outputs(nodes: Iterable[NodeProto]) -> Iterator[str]:
     """Yield the names of the values that nodes make, in order; an omitted output has none."""
     for node in nodes:
         yield from filter(None, node.output[:])
+
+
+def inputs(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Yield the names of the values that nodes read, in order, without what their bodies capture."""
+    for node in nodes:
+        yield from filter(None, node.input[:])
+
+
+def names(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Yield the names of the values that nodes read and make; '' for an omitted one."""
+    for node in nodes:
+        yield from node.input
+        yield from node.output
+
+
+def annotating(graph: GraphProto) -> set[str]:
+    """Return the scales and zero points that annotations of quantized values name."""
+    annotations = (a.quant_parameter_tensor_names for a in graph.quantization_annotation)
+    return {entry.value for entry in chain.from_iterable(annotations)}
 
 
 def with_bodies(graph: GraphProto) -> list[NodeProto]:
@@ -86,9 +104,7 @@ def _roots(model: ModelProto) -> list[GraphProto]:
     for training in model.training_info:
         parts = ("initialization", "algorithm")
         roots.extend(getattr(training, part) for part in parts if training.HasField(part))
-    for function in model.functions:
-        roots.extend(body for node in function.node for _, body in bodies(node))
-    return roots
+    return roots + list(inner(nodes(model.functions)))
 
 
 def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
@@ -102,6 +118,13 @@ def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
     return found
 
 
+def inner(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    """Yield the subgraphs of nodes, in order, without those nested in them."""
+    for node in nodes:
+        for _, graph in bodies(node) if node.attribute else ():
+            yield graph
+
+
 def has_references(node: NodeProto) -> bool:
     """Return whether a function's node takes an attribute from the call."""
     return any(attribute.ref_attr_name for attribute in node.attribute)
@@ -113,7 +136,7 @@ def with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     while pending:
         node = pending.pop()
         yield node
-        for _, graph in bodies(node) if node.attribute else ():
+        for graph in inner([node]):
             pending += graph.node
 
 

@@ -105,7 +105,7 @@ def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) ->
         rows = rows_of(graph.node) if index is None else index.rows
         changes += _clean_nodes(graph.node, rows, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
-        inner = [body for node in walk.with_bodies(graph) for _, body in walk.bodies(node)]
+        inner = list(walk.inner(walk.with_bodies(graph)))
         # an input of a body keeps its default
         pending += [(body, None, {value.name for value in body.input}) for body in inner]
     return changes

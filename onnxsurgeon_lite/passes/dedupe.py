@@ -53,12 +53,7 @@ class Dedupe:
             # a name that the body defines itself hides the outer one
             visible = {key: name for key, name in visible.items() if name not in local}
             dropped += _merge(result, graph, alike, visible, kept)
-            pending += [
-                (body, visible, set[str]())
-                for node in graph.node
-                if node.attribute
-                for _, body in walk.bodies(node)
-            ]
+            pending += ((body, visible, set()) for body in walk.inner(graph.node))
         return PassResult.of(model, result, dropped)
 
 

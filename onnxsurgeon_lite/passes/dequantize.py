@@ -80,12 +80,8 @@ class Dequantize:
             result = source.copy()
             found = _graph(GraphIndex.of(result), result, result.proto.graph, left)
             # a scale may be 1 only where nothing reads the integers any more
-            read = {
-                n.output[0]
-                for g in walk.graphs(result.proto)
-                for n in g.node
-                if n.op_type == DYNAMIC
-            }
+            nodes = walk.nodes(walk.graphs(result.proto))
+            read = {node.output[0] for node in nodes if node.op_type == DYNAMIC}
             if left.issuperset(read):
                 break
             # `left` only grows, so the loop ends
@@ -189,7 +185,7 @@ def _drop_unread(graph: GraphProto, replaced: Set[str]) -> None:
     # names whose producers may go: each removal may free what it alone read
     freed, read = set(replaced), set[str]()
     while True:
-        read = {name for node in walk.with_inner(graph.node) for name in node.input}
+        read = set(walk.inputs(walk.with_inner(graph.node)))
         read.update(info.name for info in graph.output)
         gone = [
             place
@@ -282,8 +278,7 @@ class _Floats:
 
     def _clipped(self, name: str, grid: Grid, integer: str, scale: str) -> Iterator[NodeProto]:
         """Yield a Clip to the range of a grid that ends at 0, unless what is clipped is inside in any case."""
-        maker = self.index.producer.get(name)
-        inside = maker is not None and self.index.nodes[maker].op_type in _NEVER_NEGATIVE
+        inside = self.index.operator_of(name) in _NEVER_NEGATIVE
         if grid.scale.size != 1 or grid.zero.size != 1 or inside:
             return
         # the ends of the range: one is 0 where the quantizer also cuts what a Relu cuts
@@ -470,8 +465,7 @@ class _Floats:
 
     def _moved_constant(self, name: str, scale: str, zero: str = "") -> str | None:
         """Return what a node moves from a constant of integers, as floats: the rows of an embedding."""
-        maker, grid = self.index.producer.get(name), self._grid(scale, zero)
-        node = None if maker is None else self.index.nodes[maker]
+        node, grid = self.index.node_of(name), self._grid(scale, zero)
         if node is None or node.op_type not in _MOVING or grid is None or grid.scale.ndim:
             return None
         if node.op_type == "Concat" or (integers := constant_of(self.index, node.input[0])) is None:
@@ -525,9 +519,8 @@ def _factors(index: GraphIndex, scale: str) -> set[str] | None:
 
 def _is_product(index: GraphIndex, name: str) -> bool:
     """Return whether a value is the result of an operator on integers, as floats."""
-    if name not in index.producer:
-        return False
-    node = index.nodes[index.producer[name]]
+    node = index.node_of(name)
     # integers are cast before they are scaled
-    is_cast = node.op_type == "Cast"
-    return _is_product(index, node.input[0]) if is_cast else node.op_type in PRODUCTS
+    if node is not None and node.op_type == "Cast":
+        return _is_product(index, node.input[0])
+    return node is not None and node.op_type in PRODUCTS

@@ -10,7 +10,10 @@ from onnxsurgeon_lite.errors import OpenCutError
 from onnxsurgeon_lite.graph.bodies import enter
 from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_values, split_names
+from onnxsurgeon_lite.graph.selecting.select import (
+    select_values,
+    selected_nodes,
+)
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.model.model import Enclosing
@@ -71,7 +74,7 @@ class Extract:
         notes = inputs.notes + outputs.notes
         around: tuple[Sequence[str], Sequence[str]] = own_inputs, tuple(index.outputs)
         if self.part:
-            nodes = {p for s in split_names(index, self.part) for p in select_nodes(index, s)}
+            nodes = selected_nodes(index, self.part)
             around = boundary(index, nodes)
         wanted_inputs = tuple(inputs.names if self.inputs else around[0])
         wanted_outputs = tuple(outputs.names if self.outputs else around[1])
@@ -113,7 +116,7 @@ def _from_outside(
     outside = index.model.enclosing.names & index.inputs.keys() - set(inputs)
     if outside:
         nodes = index.ancestors(outputs, inputs)
-        needed = set(outputs).union(*(index.reads[position] for position in nodes))
+        needed = set(outputs).union(index.inputs_of(nodes))
         yield from (name for name in index.inputs if name in outside & needed)
 
 

@@ -278,7 +278,7 @@ def _unique_nodes(graph: GraphProto) -> Iterable[str]:
 
 
 def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
-    seen = {value.name for values in (graph.input, graph.output) for value in values}
+    seen = {value.name for value in chain(graph.input, graph.output)}
     stale = []
     for place, info in enumerate(graph.value_info):
         if info.name not in known or info.name in seen:

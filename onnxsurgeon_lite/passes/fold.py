@@ -251,7 +251,8 @@ class _Constants:
 
     def may_decide(self) -> bool:
         """Return whether types may decide an operand that is computed now."""
-        nodes = [self.index.nodes[p] for n in DECIDED for p in self.index.operators.get(n, ())]
+        places = chain.from_iterable(self.index.operators.get(n, ()) for n in DECIDED)
+        nodes = [self.index.nodes[p] for p in places]
         return any(map(self._is_open, nodes))
 
     def _is_open(self, node: NodeProto) -> bool:
@@ -484,7 +485,7 @@ def _run(
         return {}
     # from the wanted values up to the numbers of shapes, which are fed
     nodes = index.in_order(index.ancestors(wanted, found.shapes))
-    fed = {name for p in nodes for name in index.reads[p] if name in found.shapes}
+    fed = found.shapes.keys() & index.inputs_of(nodes)
     # a model needs types at its ends
     index.types.update((name, kind) for name in fed | wanted if (kind := found.type_of(name)))
     part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))

@@ -90,7 +90,7 @@ class Bridge:
         proto = result.proto
         proto.graph.CopyFrom(self._graph(graph, set()))
         graphs = (graph, *graph.subgraphs(recursive=True))
-        used = {node.domain or "" for one in graphs for node in one.nodes}
+        used = {node.domain or "" for node in chain.from_iterable(one.nodes for one in graphs)}
         # domains that the script's new nodes need
         for domain in sorted(used - {opset.domain for opset in proto.opset_import} - {"ai.onnx"}):
             proto.opset_import.add(domain=domain, version=1)
@@ -225,7 +225,7 @@ class Bridge:
     ) -> Iterator[ValueInfoProto]:
         """Yield declarations of inputs or outputs."""
         proto = scope.proto
-        known = {v.name: v for vs in (proto.value_info, proto.output, proto.input) for v in vs}
+        known = {v.name: v for v in chain(proto.value_info, proto.output, proto.input)}
         # name by which a tensor was imported
         old_names = {id(tensor): name for name, tensor in scope.tensors.items()}
         for tensor in tensors:

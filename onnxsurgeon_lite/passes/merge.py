@@ -110,8 +110,8 @@ def merge_all(
         models = _runnable(models)
     whole = next(filter(None, map(_whole, models)), {})
     # outputs that somebody may want to keep or share
-    before = [name for model in models for name in _names(model.proto.graph.output)]
-    asked = [name for model in models[1:] for name in _names(model.proto.graph.input)]
+    before = list(chain.from_iterable(_names(model.proto.graph.output) for model in models))
+    asked = list(chain.from_iterable(_names(model.proto.graph.input) for model in models[1:]))
     share, keep = split(share, set(asked)), split(keep, set(before))
     for names, known, kind in ((share, asked, "input"), (keep, before, "output")):
         for name in names:
@@ -366,7 +366,7 @@ def _name_nodes(nodes: Iterable[NodeProto], prefix: str, taken: set[str]) -> Non
 def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:
     """Drop functions of the guest that the first model has too; rename those that differ but share a name."""
     known = {function_key(function): function for function in result.functions}
-    taken = {function.name for proto in (result, guest) for function in proto.functions}
+    taken = {function.name for function in chain(result.functions, guest.functions)}
     names = {}
     # from the end, so that positions stay
     for place in range(len(guest.functions) - 1, -1, -1):

@@ -114,8 +114,8 @@ class Outline:
     def _function(self, index: GraphIndex, inside: list[int]) -> FunctionProto:
         function = FunctionProto(domain=self.domain)
         function.node.extend(index.nodes[position] for position in inside)
-        made = {n: None for p in inside for n in index.nodes[p].output if n}
-        reads = dict.fromkeys(n for p in inside for n in index.reads[p] if n not in made)
+        made = dict.fromkeys(index.outputs_of(inside))
+        reads = dict.fromkeys(n for n in index.inputs_of(inside) if n not in made)
         # outputs: what is read outside, or is an output of the graph
         members, readers = set(inside), index.readers(made)
         function.input.extend(reads)
@@ -177,8 +177,7 @@ def _without_shared(
     for position, path in owner.items() if len(parts) > 1 else ():
         # (modules that make what a node reads, modules that read what it makes)
         makers = {owner.get(index.producer.get(name, -1)) for name in index.reads[position]}
-        made = filter(None, index.nodes[position].output)
-        users = {owner.get(user) for name in made for user in index.users(name)}
+        users = set(map(owner.get, index.next_to(index.outputs_of([position]))))
         # it reads nothing of its own module, which reads it as others do
         if path not in makers and path in users and users - {path, None}:
             shared.add(position)

@@ -101,7 +101,8 @@ def _complete(result: Model, source: Model) -> None:
         proto.opset_import.extend([] if version is None else [helper.make_opsetid("", version)])
         return
     # Cast before opset 6 names the dtype: "FLOAT" instead of 1
-    for attribute in (a for node in own if node.op_type == "Cast" for a in node.attribute):
+    casts = (node.attribute for node in own if node.op_type == "Cast")
+    for attribute in chain.from_iterable(casts):
         if attribute.type == AttributeProto.INT:
             named = TensorProto.DataType.Name(attribute.i)
             attribute.CopyFrom(helper.make_attribute(attribute.name, named))

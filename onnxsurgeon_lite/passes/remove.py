@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import NodeProto
@@ -52,8 +53,8 @@ class Remove:
         index = GraphIndex.of(model)
         notes = list[str]()
         wanted = split_names(index, self.nodes)
-        parts = [part for name in wanted for part in _parts(index, name)]
-        inside = {position for part in parts for position in part}
+        parts = list(chain.from_iterable(_parts(index, name) for name in wanted))
+        inside = set(chain.from_iterable(parts))
         typed = index.made_by(inside).union(*(index.nodes[p].input for p in inside)) - {""}
         index.foresee(typed)
         index.learn_types(typed)
@@ -131,7 +132,7 @@ def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, 
 
 
 def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[str]:
-    read = dict.fromkeys(name for position in removed for name in index.reads[position])
+    read = dict.fromkeys(index.inputs_of(removed))
     # inputs, outputs and captured values may stay unread
     ends = after.outputs.keys() | after.inputs.keys() | after.model.enclosing.names
     left = after.unread(name for name in read if name in after and name not in ends)

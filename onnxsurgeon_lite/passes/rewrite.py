@@ -139,7 +139,7 @@ class _Rewriting:
             if any(matches for *_, matches in found):
                 current, shrinks = self._round(current, found)
         if explains and not self.changes:
-            said = closest(matcher for *_, matchers, _ in found for matcher in matchers)
+            said = closest(chain.from_iterable(matchers for *_, matchers, _ in found))
             nearest = f"; nearest: {said}" if said else ""
             self.notes.append(f"{self.rules[0].name}: no match{nearest}")
         return current
@@ -175,7 +175,7 @@ class _Rewriting:
         taken: Callable[[], set[str]],
     ) -> list[str]:
         """Replace the matches in one graph; return the values to fold."""
-        removed = {position for _, match in matches for position in match.removed}
+        removed = set(chain.from_iterable(match.removed for _, match in matches))
         added = dict[int, list[NodeProto]]()
         aliases = dict[str, str]()
         folded = list[str]()
@@ -201,7 +201,7 @@ class _Rewriting:
     ) -> None:
         """Check the new nodes against their schemas, once for each combination of types."""
         own = set(walk.outputs(nodes))
-        names = dict.fromkeys(n for node in nodes for n in node.input if n and n not in own)
+        names = dict.fromkeys(name for name in walk.inputs(nodes) if name not in own)
         results = [match.values[name] for name in rule.pattern.function.output]
         declared = {
             # values whose type the graph declares, so types of the inputs matter
@@ -302,7 +302,7 @@ class _New:
         opset = opset_versions(index.model.proto.opset_import).get("", _LISTS)
         # attributes of the pattern get the values that they matched
         bound = bound_nodes(function, NodeProto(attribute=_named(match)))
-        self.nodes = [new for node in bound for new in _fitting(node, kind, opset)]
+        self.nodes = list(chain.from_iterable(_fitting(node, kind, opset) for node in bound))
         self._name(names, match.values[own.output[0]], taken)
         self._describe(index, match)
         self._find_constant(index)
@@ -494,9 +494,7 @@ def _drop(
     if isinstance(target, GraphProto):
         drop(target.quantization_annotation, lambda note: note.tensor_name in made | gone)
         # scales and zero points of annotations that stay
-        kept = {
-            e.value for a in target.quantization_annotation for e in a.quant_parameter_tensor_names
-        }
+        kept = walk.annotating(target)
         drop(target.initializer, lambda tensor: tensor.name in gone - kept)
     return set(index.makers(gone - index.initializers.keys()))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import MutableSequence, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, cast
 
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TypeProto, helper
@@ -105,7 +106,7 @@ class SetAttr:
             _forget_types(result.proto, function, {*split(self.remove), *dict(self.attributes)})
         if not changes:
             return [], []
-        users = [node for function in functions for node in callers(result.proto, function)]
+        users = list(chain.from_iterable(callers(result.proto, each) for each in functions))
         # what the calls make may have another type now
         made = list(walk.outputs(users))
         return changes, retype(before.model, GraphIndex.of(result), made)
@@ -144,7 +145,7 @@ def make_attribute(
 
 def _type_in(function: FunctionProto, name: str) -> int | None:
     """Return the type of a function's attribute: that of its default, or of what reads it."""
-    inner = (a for node in walk.with_inner(function.node) for a in node.attribute)
+    inner = chain.from_iterable(node.attribute for node in walk.with_inner(function.node))
     # attributes of inner nodes that refer to this one have its type
     types = {a.ref_attr_name: a.type for a in inner if a.ref_attr_name}
     types.update((a.name, a.type) for a in function.attribute_proto)

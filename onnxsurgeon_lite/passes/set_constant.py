@@ -88,7 +88,7 @@ class SetConstant:
             after = GraphIndex.of(result)
             for place in chosen:
                 check_node(after, after.nodes[place], index.describe(place))
-            notes += retype(model, after, _results(index, chosen))
+            notes += retype(model, after, list(index.outputs_of(chosen)))
         elif decides_shapes(index, {value: old}):
             notes += _follow(index, GraphIndex.of(result), chosen)
         change = f"{what}: set to {_shown(new)}, from {_shown(old)}"
@@ -116,10 +116,6 @@ def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
     return tensor
 
 
-def _results(index: GraphIndex, positions: list[int]) -> list[str]:
-    return [name for place in positions for name in index.nodes[place].output if name]
-
-
 def _follow(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:
     """Update declared shapes that depend on the constant's numbers."""
     changed = _depending(before, after, readers)
@@ -128,7 +124,7 @@ def _follow(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[s
 
 def _depending(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:
     """Return the values whose types depend on the numbers that nodes read."""
-    results = _results(before, readers)
+    results = list(before.outputs_of(readers))
     # what is after the readers may depend on the numbers
     stale = downstream(before, results)
     # first the readers alone, over as few nodes as possible

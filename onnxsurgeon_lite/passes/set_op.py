@@ -1,14 +1,13 @@
 """Change the operator of nodes."""
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar
 
 from onnx import TypeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node, schema_of
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
@@ -44,7 +43,7 @@ class SetOp:
         before = GraphIndex.of(model)
         chosen = chosen_nodes(before, self.nodes)
         # values around the node: with a single one, their types can be found while the model is copied
-        touched = {name for node in chosen.values() for name in chain(node.input, node.output)}
+        touched = set(walk.names(chosen.values()))
         known = {name for name in touched if name and name in before} if len(chosen) == 1 else set()
         # inference for one node starts before the model is copied
         before.foresee(known)

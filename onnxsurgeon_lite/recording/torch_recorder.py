@@ -317,7 +317,7 @@ def _write_inputs(
             "return the arguments from the factory, or give feeds",
         ) from error
     # tensors inside of arguments have names such as `past[0]`
-    parts = (part for key, value in bound.arguments.items() for part in _flat(key, value))
+    parts = chain.from_iterable(itertools.starmap(_flat, bound.arguments.items()))
     given = {name: part for name, part in parts if isinstance(part, torch.Tensor)}
     for name, called in _renamed(list(given), input_names).items():
         writer.add(called, given[name], {"kind": "input"})

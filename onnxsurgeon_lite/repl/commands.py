@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 
@@ -270,7 +271,7 @@ def _save(session: PromptSession, rest: str) -> None:
 
 def _export(session: PromptSession, rest: str) -> None:
     path = Path(rest)
-    steps = [part for step in session.model.history.steps for part in _parts(step)]
+    steps = list(chain.from_iterable(map(_parts, session.model.history.steps)))
     _require_own(session, path)
     if path.suffix == ".toml":
         write_recipe(steps, path)
@@ -418,7 +419,7 @@ GROUPS: dict[str, dict[str, PromptCommand]] = {
         ),
     },
 }
-COMMANDS = {word: command for group in GROUPS.values() for word, command in group.items()}
+COMMANDS = dict(chain.from_iterable(map(dict.items, GROUPS.values())))
 ALIASES = {
     short: word
     for word, forms in (

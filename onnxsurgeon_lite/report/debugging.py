@@ -1,6 +1,7 @@
 """What a debugger says, as text."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -71,8 +72,8 @@ def reading_text(reading: Reading) -> str:
     """A value: what it is, a corner of its numbers, and how it compares."""
     first, *rest = _lines(reading)
     lines = [f"{first.lstrip()}; {reading.producer}"] + rest
-    numbers = (text for array in arrays_in(reading.value) for text in _numbers(array))
-    return "\n".join([shown_lines(lines), *numbers])
+    numbers = chain.from_iterable(map(_numbers, arrays_in(reading.value)))
+    return "\n".join(chain([shown_lines(lines)], numbers))
 
 
 def level_text(levels: Sequence[Level]) -> str:

@@ -274,7 +274,7 @@ class Observer:
         """Return the model of some nodes, from those of these inputs that they need to the outputs."""
         index, source = self.index, self.index.model.proto
         outputs = list(dict.fromkeys(outputs))
-        reads = (name for position in positions for name in index.reads[position])
+        reads = index.inputs_of(positions)
         used = dict.fromkeys(chain(reads, outputs))
         produced = index.made_by(positions)
         # of the inputs, those that these nodes need

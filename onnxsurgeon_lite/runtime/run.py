@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, starmap
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ class RunResult(Shown, dict[str, RunValue]):
 
     def statistics(self) -> list[Statistics]:
         """Return a line for each tensor."""
-        return [line for name, value in self.items() for line in statistics(name, value)]
+        return list(chain.from_iterable(starmap(statistics, self.items())))
 
     def contract(self) -> object:
         """Return how the feeds were made, and the statistics."""

@@ -21,7 +21,7 @@ def computed_wider(
     for name in over:
         position = index.producer[name]
         # what depends on the overflow, and is finite all the same
-        below = index.descendants(position) - {position}
+        below = index.descendants([position]) - {position}
         finite = [n for n, v in made.items() if index.producer[n] in below and _is_finite(v)]
         # each node alone, so that every value is rounded
         observer = Observer(index, runtime, by_node=True)

@@ -1,6 +1,7 @@
 """What can replace the values that leave a part of a graph, when the part goes away."""
 
 from collections.abc import Mapping, Sequence, Set
+from itertools import chain
 
 from onnx import NodeProto, helper
 
@@ -23,9 +24,9 @@ class Bypass:
     def __init__(self, index: GraphIndex, positions: Sequence[int]) -> None:
         self.index = index
         self.positions = positions
-        nodes = [index.nodes[position] for position in positions]
-        made = [name for node in nodes for name in node.output if name]
-        self._reads = dict.fromkeys(name for node in nodes for name in node.input if name)
+        made = list(index.outputs_of(positions))
+        reads = chain.from_iterable(index.nodes[position].input for position in positions)
+        self._reads = dict.fromkeys(filter(None, reads))
         own = set(made)
         self.entering = [name for name in self._reads if name not in own]
         self._readers = index.readers(made + self.entering)

@@ -140,7 +140,6 @@ class _Straight:
         given = {name: name for name in captured_by(body)} | self._hoisted(body)
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
         imports = self.index.model.proto.opset_import
-        # the arguments of make_function
         made = helper.make_function(
             _DOMAIN, named, list(given) + inputs, outputs, body.node, imports
         )
@@ -221,8 +220,8 @@ class _Straight:
         # The body returns whether to go on. That must be the condition that it got, through Identities, or a constant
         # that is true: of the graph itself, or of the body.
         given, name = inner.graph.input[1].name, inner.graph.output[0].name
-        while name in inner.producer and inner.nodes[inner.producer[name]].op_type == "Identity":
-            name = inner.nodes[inner.producer[name]].input[0]
+        while (made := inner.node_of(name)) is not None and made.op_type == "Identity":
+            name = made.input[0]
         holder = self if name in body.captured else _Straight(inner, 0, set())
         goes_on = name == given or holder._number(name)
         return count if goes_on else f"{name!r} in its body may end it earlier"

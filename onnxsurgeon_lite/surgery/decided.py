@@ -90,12 +90,12 @@ def _shape(node: NodeProto, types: Mapping[str, TypeProto], rest: int | None) ->
 
 def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int | None:
     """Return the place of the only -1 that is joined with computed sizes to a shape."""
-    position = index.producer.get(name)
-    if position is None or index.rows[position].op_type != "Concat":
+    node = index.node_of(name)
+    if node is None or node.op_type != "Concat":
         return None
     # Add up the lengths of the parts, to know the position of each -1 in the whole shape.
     places, length = [], 0
-    for part in index.nodes[position].input:
+    for part in node.input:
         tensor, dims = constant(index, part), dims_of(types.get(part))
         if tensor is not None and is_external(tensor):
             return None

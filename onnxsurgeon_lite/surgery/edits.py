@@ -84,7 +84,7 @@ def outside_names(index: GraphIndex) -> set[str]:
 
 def inner_names(proto: ModelProto, bodied: Iterable[NodeProto]) -> set[str]:
     """Return every value name in the bodies of some nodes and in the training graphs."""
-    bodies = [body for node in bodied for _, body in walk.bodies(node)]
+    bodies = list(walk.inner(bodied))
     for info in proto.training_info:
         bodies += (info.initialization, info.algorithm)
     return names_in(bodies)
@@ -92,11 +92,8 @@ def inner_names(proto: ModelProto, bodied: Iterable[NodeProto]) -> set[str]:
 
 def trained(proto: ModelProto) -> set[str]:
     """Return the initializers that training sets."""
-    return {
-        binding.key
-        for training in proto.training_info
-        for binding in chain(training.initialization_binding, training.update_binding)
-    }
+    parts = (t.initialization_binding[:] + t.update_binding[:] for t in proto.training_info)
+    return {binding.key for binding in chain.from_iterable(parts)}
 
 
 def fresh(base: str, taken: set[str] | Taken) -> str:

@@ -118,7 +118,7 @@ class _Caller:
             graph = pending.pop()
             if any(call_key(node) in self.functions for node in graph.node):
                 self._replace_calls(graph)
-            pending += (body for n in graph.node if n.attribute for _, body in walk.bodies(n))
+            pending += walk.inner(graph.node)
 
     def _replace_calls(self, graph: GraphProto | FunctionProto) -> None:
         # A stack with the first node on top: nodes that take the place of a call are looked at next.

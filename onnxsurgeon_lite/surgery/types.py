@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
+from itertools import chain
 
 from onnx import GraphProto, NodeProto, TypeProto
 
@@ -207,9 +208,7 @@ def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
         elif operator not in BY_SHAPE_ALONE and operator != "Constant":
             return True
     # Numbers of initializers and inputs need no propagation, and those of Constants neither.
-    read -= {""}.union(
-        message.name for kind in (graph.initializer, graph.input) for message in kind
-    )
+    read -= {""}.union(message.name for message in chain(graph.initializer, graph.input))
     if read:
         read.difference_update(walk.outputs(n for n in nodes if n.op_type == "Constant"))
     return bool(read)

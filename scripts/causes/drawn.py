@@ -142,7 +142,7 @@ def order(at: Drawing) -> Iterator[Planted]:
 def other_value(at: Drawing) -> Iterator[Planted]:
     """A node that reads another value."""
     for number, node in enumerate(at.index.nodes):
-        below = {n for p in at.index.descendants(number) for n in at.index.nodes[p].output}
+        below = at.index.made_by(at.index.descendants([number]))
         for slot, old in enumerate(node.input):
             read = at.values.get(old)
             for new, value in at.values.items() if read is not None and read.ndim > 1 else ():

@@ -164,20 +164,18 @@ def bisect(
             return of_float(values)
         if search.explain is not None and not search.quick and result.culprits:
             samples, seconds = [(references, feeds), *others], time.monotonic() - started
-            search.explain(
-                result,
-                Case(
-                    index,
-                    judge,
-                    samples,
-                    runtime,
-                    search.memory,
-                    seconds,
-                    progress,
-                    changed,
-                    job.journal,
-                ),
+            case = Case(
+                index,
+                judge,
+                samples,
+                runtime,
+                search.memory,
+                seconds,
+                progress,
+                changed,
+                job.journal,
             )
+            search.explain(result, case)
         return result
     except KeyboardInterrupt as interrupt:
         for line in job.so_far():
@@ -298,7 +296,7 @@ class _Bisection:
     def _look_inside(self, culprit: Culprit) -> None:
         """Search the body of a culprit that is a single node."""
         # a region of several nodes, or of the optimized graph, has no single node whose body could be entered
-        crash = any(finding.verdict == "crash" for finding in culprit.findings)
+        crash = "crash" in culprit.verdicts
         if crash or culprit.covers or culprit.seen or len(culprit.region) > 1:
             return
         search = replace(self.search, journal=None, resume=False)

@@ -123,7 +123,7 @@ class _Prefix:
         """Return whether the first `count` nodes run; keep the values that later nodes need."""
         # keep what the nodes after these read, and results that nothing reads: so all `count` nodes must run
         later = self.index.read_by(self.nodes[count:])
-        made = [n for p in self.nodes[:count] for n in self.index.nodes[p].output if n]
+        made = list(self.index.outputs_of(self.nodes[:count]))
         read = self.index.read_by(self.nodes[:count])
         ends = [name for name in made if name in later or name not in read]
         try:

@@ -22,6 +22,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.matching.judge import selected, selected_from
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
@@ -150,7 +151,7 @@ class Diagnosis:
             constants=self._constants(own),
             is_constant=is_constant,
             read=self._constant,
-            changed=[name for n in own for name in n.input if name in self.changed],
+            changed=[name for name in walk.inputs(own) if name in self.changed],
             explained=explained,
             sides=self.sides,
             local=local if is_array(local) else None,

@@ -64,7 +64,7 @@ def _telling(culprit: Culprit, space: Space) -> set[str]:
     # from the end to the start: a node counts if its result is read outside, or by a node that counts
     for position in sorted(region, key=index.places.__getitem__, reverse=True):
         node = index.nodes[position]
-        users = {user for name in node.output for user in index.consumers.get(name, ())} & region
+        users = region.intersection(index.next_to(node.output))
         if node.op_type not in _MEASURES and (not users or not users.isdisjoint(left)):
             left.add(position)
     return {f"@{position}" for position in left}

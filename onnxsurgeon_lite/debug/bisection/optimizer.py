@@ -48,8 +48,7 @@ def compare_with_unoptimized(
     index = original.index
     covered = _covered(culprit, index)
     # `covered` may hold nodes that make shapes or constants; the region is what depends on its inputs
-    readers = [p for name in culprit.inputs for p in index.consumers.get(name, ())]
-    below = set[int]().union(*map(index.descendants, readers))
+    below = index.descendants(index.next_to(culprit.inputs))
     between = [position for position in covered if position in below] or covered
     culprit.covers = [f"@{position}" for position in between]
     culprit.nodes = {f"@{p}": node_title(index.nodes[p]) for p in between}

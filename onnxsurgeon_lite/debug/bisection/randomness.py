@@ -1,6 +1,7 @@
 """Replay recorded outputs of random operators, which give other numbers in every run."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 from onnx import ModelProto, NodeProto
@@ -57,7 +58,7 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
     upstream = {p for p in random_nodes(index, values) if not _was_off(index, p, references)}
     needed = [
         name
-        for name in _outputs(index, upstream)
+        for name in index.outputs_of(sorted(upstream))
         if name in index.consumers or name in index.outputs
     ]
     missing = [name for name in needed if name not in references]
@@ -71,17 +72,13 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
     # nodes that only inner references depend on are replayed where possible
     recorded = [name for name in index.producer if name in references]
     drawn = (p for p in random_nodes(index, recorded) if not _was_off(index, p, references))
-    return [n for n in _outputs(index, drawn) if n in references]
-
-
-def _outputs(index: GraphIndex, positions: Iterable[int]) -> list[str]:
-    return [name for p in sorted(positions) for name in index.nodes[p].output if name]
+    return [n for n in index.outputs_of(sorted(drawn)) if n in references]
 
 
 def _draws_inside(model: ModelProto, node: NodeProto) -> bool:
     """Return whether the node or one in its bodies or called functions draws random numbers."""
-    called = (inner for function in reached_functions(model, [node]) for inner in function.node)
-    every = walk.with_inner([node, *called])
+    called = walk.nodes(reached_functions(model, [node]))
+    every = walk.with_inner(chain([node], called))
     return any(each.op_type in RANDOM and each.domain in ("", "ai.onnx") for each in every)
 
 

@@ -217,7 +217,7 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
 
 
 def _crashes(culprit: Culprit) -> bool:
-    return any(finding.verdict == "crash" for finding in culprit.findings)
+    return "crash" in culprit.verdicts
 
 
 def _compare(result: BisectResult, folder: Path) -> list[str]:

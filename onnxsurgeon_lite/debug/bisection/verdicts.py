@@ -1,6 +1,7 @@
 """Derive verdicts from the evidence about one culprit, each with its reason."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,6 +15,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
 from onnxsurgeon_lite.matching.judge import SELECTED, largest_of
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, Shape, is_array, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased, rms
@@ -315,7 +317,8 @@ def _wrong_constant(e: Evidence) -> str:
     if e.is_constant:
         return _constant_error(e)
     # in training mode the statistics are those of the batch: a factor says nothing of a constant
-    trains = any(a.name == "training_mode" and a.i for node in e.nodes for a in node.attribute)
+    attributes = chain.from_iterable(node.attribute for node in e.nodes)
+    trains = any(a.name == "training_mode" and a.i for a in attributes)
     if trains or not _own_error(e) or e.explained:
         return ""
     if e.changed:
@@ -325,9 +328,8 @@ def _wrong_constant(e: Evidence) -> str:
     if not all(np.isfinite(_wide(array)).all() for array in (e.local, e.reference)):
         return ""  # which no factor and no shift explains
     # a constant can only have an effect for each channel if the axis has as many as it has elements
-    sizes = {size for shape in e.constants.values() for size in shape + (int(np.prod(shape)),)} | {
-        1
-    }
+    shapes = e.constants.values()
+    sizes = {1}.union(chain.from_iterable(shapes), map(math.prod, shapes))
     return next(filter(None, (_amount(e, fit) for fit in _per_channel(e, e.local, sizes))), "")
 
 
@@ -355,7 +357,7 @@ def _amount(e: Evidence, fit: Fit) -> str:
         for node in e.nodes
         if slot.get(node.op_type, len(node.input)) < len(node.input)
     ]
-    either = [name for n in e.nodes if n.op_type in _EITHER for name in n.input]
+    either = walk.inputs(node for node in e.nodes if node.op_type in _EITHER)
     names = [name for name in dict.fromkeys(chain(names, either)) if name in e.constants]
     names = [name for name in names if name not in passed_on]
     # a shift by a bias of zeros, or without a bias: it is lost

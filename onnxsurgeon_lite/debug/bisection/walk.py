@@ -162,8 +162,7 @@ class Walk:
         tensor = constant(index, name)
         if tensor is None or tensor.data_type not in (TensorProto.INT64, TensorProto.INT32):
             return False
-        readers = (index.nodes[position] for position in index.consumers.get(name, ()))
-        made = [output for node in readers for output in node.output if output]
+        made = list(index.outputs_of(index.users(name)))
         if not made or not all(map(self.judge.can_judge, made)):
             return False
         return all(self.judge.good(n, value) for n, value in self.observer.fetch(made).items())

@@ -151,7 +151,7 @@ def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
         yield Hypothesis("slices", sentence, tuple(several))
     # all slices off by as much: those of height and width
     for by in _OFF if len(slices) > 1 else ():
-        edits = tuple(edit for site in slices for edit in _taking(site, *_moved(site, by)))
+        edits = tuple(chain.from_iterable(_taking(site, *_moved(site, by)) for site in slices))
         sentence = f"{who(slices)} are off by {abs(by)}; moved by {by}"
         fixed = any(map(_is_open, slices))
         yield Hypothesis("slices", sentence, edits, ("slices", by), fixed=fixed)

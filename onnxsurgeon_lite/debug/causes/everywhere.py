@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, islice, product
+from itertools import chain, combinations, islice, product
 from typing import Literal
 
 import numpy as np
@@ -45,12 +45,13 @@ def everywhere(index: GraphIndex, steps: Sequence[Pass], how: How = "alike") -> 
             that has it so: norms with and without a residual have one epsilon.
     """
     found = [list(_repeated(index, step, how)) for step in steps]
-    return tuple(merged(each for several in found for each in several)) if all(found) else ()
+    return tuple(merged(chain.from_iterable(found))) if all(found) else ()
 
 
 def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
     """Return the nodes whose attributes, operator, numbers or inputs are edited."""
-    return sorted({select_node(index, token) for step in steps for token in _tokens(step)})
+    tokens = chain.from_iterable(map(_tokens, steps))
+    return sorted({select_node(index, token) for token in tokens})
 
 
 def merged(steps: Iterable[Pass]) -> list[Pass]:
@@ -58,7 +59,7 @@ def merged(steps: Iterable[Pass]) -> list[Pass]:
     # edits that are equal but for their nodes become one of all these nodes
     found = dict[Hashable, Pass]()
     every = list(steps)
-    changed = {node for step in every if isinstance(step, SetOp) for node in step.nodes}
+    changed = set(chain.from_iterable(step.nodes for step in every if isinstance(step, SetOp)))
     for step in every:
         made = key(step)
         if isinstance(step, SetAttr) and changed.isdisjoint(step.nodes):  # else the order counts
@@ -144,7 +145,7 @@ def _kind(
     wired = how == "wired"
     read = [_single(index, node.input[slot]) for slot in slots if slot < len(node.input)]
     makers = [index.producer.get(name) for name in node.input] if wired else []
-    readers = sorted(p for name in node.output for p in index.users(name))
+    readers = sorted(index.next_to(node.output))
     around = makers + (readers if wired or slots else [])
     operators = (None if p is None else index.nodes[p].op_type for p in around)
     return node.op_type, node.domain, *old, *read, len(makers), *operators

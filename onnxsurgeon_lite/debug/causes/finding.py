@@ -102,7 +102,7 @@ def _of_all(culprits: Sequence[Culprit], index: GraphIndex) -> None:
                 alike.setdefault((key(cause.mistake), wrong), []).append(culprit)
     for several in alike.values():
         if len({key(culprit.causes[0].steps) for culprit in several}) > 1:
-            steps = merged(step for culprit in several for step in culprit.causes[0].steps)
+            steps = merged(chain.from_iterable(culprit.causes[0].steps for culprit in several))
             several[0].causes.insert(0, _joined(index, several[0].causes[0], steps))
 
 
@@ -290,7 +290,7 @@ class Finder:
 
     def _search_as_before(self, culprit: Culprit) -> list[Cause]:
         """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
-        again = {family for mistake in self.larger for family in self._makers.get(mistake, {})}
+        again = set(chain.from_iterable(self._makers.get(m, ()) for m in self.larger))
         families = [family for family in chain(WIDER, TOGETHER) if family in again]
         found = self._search_wider(culprit, families) if families else []
         return found or (self._search_fork(culprit, families) if families and culprit.seen else [])
@@ -436,7 +436,7 @@ class Finder:
         for pair in self._pairs():
             if all(culprit.causes for culprit in pair):
                 near = [several for several in found if any(c in several for c in pair)]
-                joined = {id(c) for several in chain(near, [pair]) for c in several}
+                joined = set(map(id, chain(pair, chain.from_iterable(near))))
                 found = [several for several in found if several not in near]
                 found.append([c for c in self.result.culprits if id(c) in joined])
         return [
@@ -545,12 +545,12 @@ class Finder:
 
         Of two models that differ, values are matched that do not mean the same: those between them may be.
         """
-        read = dict.fromkeys(name for culprit in several for name in culprit.inputs)
+        read = dict.fromkeys(chain.from_iterable(culprit.inputs for culprit in several))
         inner = [culprit for culprit in several if culprit.value in read]
         ends = [culprit for culprit in several if culprit.value not in read]
-        between = {name for culprit in inner for name in culprit.outputs}
+        between = set(chain.from_iterable(culprit.outputs for culprit in inner))
         inputs = [name for name in read if name not in between]
-        outputs = list(dict.fromkeys(name for culprit in ends for name in culprit.outputs))
+        outputs = list(dict.fromkeys(chain.from_iterable(culprit.outputs for culprit in ends)))
         return replace(ends[-1], inputs=inputs, outputs=outputs, causes=[])
 
     def _right_without(self, before: Culprit, after: Culprit) -> bool:
@@ -702,9 +702,11 @@ def _settles(fit: Outcome) -> bool:
 
 def _explainable(culprit: Culprit) -> bool:
     """Return whether a culprit is wrong alone, from right inputs, and not by the runtime's fault."""
-    verdicts = {finding.verdict for finding in culprit.findings}
     outputs = (v.introduced for v in culprit.values if v.role == "output")
-    is_own = verdicts.isdisjoint(("random", "precision", "kernel", "crash")) and not culprit.covers
+    is_own = (
+        culprit.verdicts.isdisjoint(("random", "precision", "kernel", "crash"))
+        and not culprit.covers
+    )
     return is_own and any(found is not None and not found.match for found in outputs)
 
 

@@ -94,11 +94,11 @@ def _later(scores: Array, ahead: Offsets) -> str:
 def inverted_flags(place: Place) -> Hypotheses:
     """Yield flags, or ones and zeros, that are the other way round where they hide something."""
     for name, array in place.values.items():
-        readers = set(place.index.users(name))
+        readers = place.index.users(name)
         if not readers or shown(array) is None or array.min() < 0:
             continue
         # what hides something, somewhere behind
-        behind = readers.union(*map(place.index.descendants, readers))
+        behind = place.index.descendants(readers)
         if any(place.nodes[number].op_type in _HIDING for number in behind):
             to = place.those(place.readers(name))
             edit = Insert(name, "Sub", ("1", name), to=to)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise, product
+from itertools import chain, islice, pairwise, product
 
 import numpy as np
 
@@ -234,7 +234,7 @@ def missing_together(place: Place) -> Hypotheses:
                 several.setdefault(right.step, []).extend(found)
     # one choice for each step that the references have, all choices together
     for chosen in islice(product(*several.values()), _TOGETHER) if len(several) > 1 else ():
-        edits = tuple(edit for hypothesis in chosen for edit in hypothesis.edits)
+        edits = tuple(chain.from_iterable(hypothesis.edits for hypothesis in chosen))
         missing = " and ".join(hypothesis.wrong for hypothesis in chosen)
         unknowns, equations = (
             sum(n) for n in zip(*((h.unknowns, h.equations) for h in chosen), strict=True)
@@ -364,19 +364,18 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
 
 def _maker(index: GraphIndex, name: str) -> int | None:
     """Return the node that makes a value's elements, before Reshapes whose input nothing else reads."""
-    position = index.producer.get(name)
-    node = None if position is None else index.nodes[position]
+    node = index.node_of(name)
     if node is None or node.op_type not in RESHAPING or len(index.consumers[node.input[0]]) > 1:
-        return position
+        return index.producer.get(name)
     return _maker(index, node.input[0])
 
 
 def is_sum(index: GraphIndex, name: str) -> bool:
     """Return whether a value is the sum of two that are computed: what a residual carries."""
-    position = index.producer.get(name)
-    if position is None or index.nodes[position].op_type != "Add":
+    node = index.node_of(name)
+    if node is None or node.op_type != "Add":
         return False
-    return sum(constant(index, n) is None for n in index.reads[position]) == _ADDENDS
+    return sum(constant(index, read) is None for read in node.input) == _ADDENDS
 
 
 def _operands(index: GraphIndex, position: int) -> Iterator[tuple[str, str]]:
@@ -402,10 +401,9 @@ def _norm_at(index: GraphIndex, position: int) -> _NormalizedValue | None:
         )
     if node.op_type != _MEAN:
         return None
-    before = index.producer.get(node.input[0])
-    power = before is not None and index.nodes[before].op_type in ("Pow", "Mul")
-    begin = index.nodes[before].input[0] if power and before is not None else node.input[0]
-    return _composed(index, node.output[0], begin)
+    before = index.node_of(node.input[0])
+    power = before if before is not None and before.op_type in ("Pow", "Mul") else node
+    return _composed(index, node.output[0], power.input[0])
 
 
 def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | None:

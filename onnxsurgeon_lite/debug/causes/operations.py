@@ -28,7 +28,7 @@ from onnxsurgeon_lite.debug.causes.place import (
     wide,
 )
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.model import loaded
+from onnxsurgeon_lite.model import loaded, walk
 from onnxsurgeon_lite.passes import Insert, Pass, Remove, Replace, Rewire
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.dtypes import (
@@ -257,7 +257,7 @@ def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
     if site.op_type != "Add" and any(map(place.is_constant, site.input[first:])):
         return True
     added = (each for each in chain([site], place.readers(right.name)) if each.op_type == "Add")
-    for name in (name for each in added for name in each.input):
+    for name in walk.inputs(each.node for each in added):
         array = place.constant(name)
         if array is not None and fits(shape, np.broadcast_shapes(array.shape, (1,) * len(shape))):
             return True
@@ -479,7 +479,7 @@ def composed(
     read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate(chain([shaped], more)))
     parsed = parser.parse_model(f"{header} several ({read}) => ({shaped} y) {{ {nodes} }}")
     # the numbers that the nodes read, and no others
-    constants = {name for node in parsed.graph.node for name in node.input}
+    constants = set(walk.inputs(parsed.graph.node))
     tensors = (from_array(array, name) for name, array in numbers.items() if name in constants)
     parsed.graph.initializer.extend(tensors)
     return Replace((start, *unread), (end,), model=loaded(parsed))
@@ -526,7 +526,7 @@ def _may_be_scaled(place: Place, name: str) -> bool:
 def factors(place: Place) -> Iterator[tuple[str, float]]:
     """Yield (as text, factor) of the factors that sizes of the region suggest."""
     shapes = [value.shape for value in chain(place.values.values(), place.nearby.values())]
-    for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
+    for size in dict.fromkeys(size for size in chain.from_iterable(shapes) if size > 1):
         yield f"1/sqrt({size})", size**-0.5
         yield f"sqrt({size})", size**0.5
         yield f"1/{size}", 1 / size

@@ -1,7 +1,7 @@
 """Mistakes in operators: another operator of the same kind, one too many, several too many."""
 
 from collections.abc import Iterator
-from itertools import islice, permutations
+from itertools import combinations, islice, permutations
 from typing import cast
 
 import numpy as np
@@ -208,7 +208,7 @@ def extra_steps(place: Place) -> Hypotheses:
     """Yield several nodes that should not be there."""
     values = list(place.values.items())
     # each value with each that may follow from it
-    pairs = ((one, other) for i, one in enumerate(values) for other in values[i + 1 :])
+    pairs = combinations(values, 2)
     for (start, read), (end, made) in islice(pairs, _PAIRS):
         if read.shape != made.shape or read.dtype != made.dtype or end in place.inputs:
             continue

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, Indexed, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes import Pass, Pipeline, SetConstant
@@ -166,8 +167,7 @@ class RegionNode:
         """The node that makes the same value in the model that computed the references."""
         other = self.place.other
         name = self.place.stored_as.get(self.output, "") or self.output
-        known = other is not None and name in other.producer
-        return other.nodes[other.producer[name]] if other is not None and known else None
+        return None if other is None else other.node_of(name)
 
     @cached_property
     def other_node(self) -> NodeProto | None:
@@ -460,7 +460,7 @@ class Place:
     def values(self) -> dict[str, Array]:
         """Every value that the region computes from right inputs, in the first sample."""
         # one run computes them all; where that fails, what enters is known nonetheless
-        made = [name for node in self.nodes for name in node.output if name]
+        made = list(walk.outputs(self.nodes))
         known, observer = {**self.inputs, **self.nearby}, Observer(self.index, self.runtime)
         try:
             found = observer.alone(range(len(self.nodes)), known, made)

@@ -179,7 +179,7 @@ def _seen_at(site: RegionNode) -> Iterator[RegionNode]:
     yield site
     place = site.place
     # what follows from the states in the region, and references that may be of one of these values
-    behind = {site.number} | (place.index.descendants(site.number) & place.leading)
+    behind = {site.number} | (place.index.descendants([site.number]) & place.leading)
     later = place.index.made_by(behind)
     values = [name for name in place.values if name in later]
     for (name, array), value in itertools.product(place.lacking.items(), values):

@@ -38,7 +38,7 @@ def repairs(result: BisectResult) -> tuple[Pass, ...]:
     """Return the edits that repair the culprits, those of later nodes first: ids of earlier nodes stay."""
     causes = dict(_chosen(result.culprits))
     late_first = sorted(causes, key=lambda node_id: -_position(node_id))
-    return tuple(merged(step for node_id in late_first for step in causes[node_id].steps))
+    return tuple(merged(itertools.chain.from_iterable(causes[id_].steps for id_ in late_first)))
 
 
 def _chosen(culprits: Sequence[Culprit]) -> Iterator[tuple[str, Cause]]:
@@ -100,7 +100,7 @@ def work_around(model: Model, result: BisectResult, again: Callable[[Model], Bis
     """
     for culprit in result.culprits:
         # only these are errors of the runtime
-        if not any(f.verdict in ("kernel", "optimizer") for f in culprit.findings):
+        if culprit.verdicts.isdisjoint(("kernel", "optimizer")):
             continue
         for step, does, edited in _edits(GraphIndex.of(model), culprit):
             outputs = _avoids(again, result, culprit, edited)
@@ -124,7 +124,7 @@ def _splits(index: GraphIndex, fused: Sequence[str]) -> Iterator[tuple[Pass, str
     # values that the fused nodes pass to each other come first
     nodes = [int(each[1:]) for each in fused if each[1:].isdecimal()]
     made = index.made_by(nodes)
-    read = dict.fromkeys(itertools.chain.from_iterable(index.reads[p] for p in nodes))
+    read = dict.fromkeys(index.inputs_of(nodes))
     for name in sorted(read, key=lambda name: name not in made):
         if name in index.producer:
             yield Insert(name, _COPY), f"with a {_COPY} of one input behind {name!r}"

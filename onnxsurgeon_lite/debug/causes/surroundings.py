@@ -58,7 +58,7 @@ class Known:
         """Return the known values that values are computed from."""
         index = self.case.index
         positions = index.ancestors(outputs, stop=self.names - set(outputs))
-        read = chain.from_iterable(index.reads[position] for position in sorted(positions))
+        read = index.inputs_of(sorted(positions))
         known = self.names - index.made_by(positions)
         return [name for name in dict.fromkeys(read) if name in known]
 
@@ -160,10 +160,10 @@ class Surroundings:
         What they read has no references, but is as right as what was computed from it.
         """
         index, known = self.index, self.first.names
-        wrong = set[str]().union(*map(self._below, self.result.culprits))
+        wrong = self._below(self.result.culprits)
         region = index.ancestors(culprit.outputs, stop=culprit.inputs)
         new = region - index.ancestors(known - wrong, stop=())
-        read = chain.from_iterable(index.reads[p] for p in sorted(new)) if new < region else ()
+        read = index.inputs_of(sorted(new)) if new < region else ()
         made = index.made_by(new)
         entering = dict.fromkeys(n for n in read if n in index.producer or n in known)
         return [n for n in entering if n not in made and constant(index, n) is None]
@@ -234,7 +234,7 @@ class Surroundings:
         near = sorted(index.rank, key=lambda name: abs(index.rank[name] - here))[:_AROUND]
         index.learn_types(near)
         near += [name for name in known.feeds if name in index.inputs]
-        below = self._below(culprit) | self._wrong_behind(culprit)
+        below = self._below([culprit]) | self._wrong_behind(culprit)
         own = sample.inputs.keys() | culprit.outputs | below
         shapes_of = self._shapes([name for name in near if name not in own])
         # those of a fitting shape, some whose shape is not known, masks
@@ -261,8 +261,7 @@ class Surroundings:
         """Return the values computed from culprits after one: its right value does not depend on them."""
         rank = self.index.rank
         wrong = (c for c in self.result.culprits if not c.unexplained)
-        behind = (c for c in wrong if rank.get(c.value, 0) > rank.get(culprit.value, 0))
-        return set[str]().union(*map(self._below, behind))
+        return self._below(c for c in wrong if rank.get(c.value, 0) > rank.get(culprit.value, 0))
 
     def _masks(
         self, culprit: Culprit, values: Mapping[str, Ints], shapes: Iterable[Ints]
@@ -312,12 +311,9 @@ class Surroundings:
     def _declared(self, name: str) -> Ints:
         return tuple(dim.dim_value for dim in dims_of(self.index.types.get(name)))
 
-    def _below(self, culprit: Culprit) -> set[str]:
-        """Return a culprit's values, what it is seen at, and all that is computed from these."""
+    def _below(self, culprits: Iterable[Culprit]) -> set[str]:
+        """Return the values of culprits, what they are seen at, and all that is computed from these."""
         index = self.index
-        makers = {
-            index.producer[name]
-            for name in chain(culprit.outputs, culprit.seen)
-            if name in index.producer
-        }
-        return index.made_by(set[int]().union(*map(index.descendants, makers)))
+        names = chain.from_iterable(culprit.outputs + culprit.seen for culprit in culprits)
+        makers = {index.producer[name] for name in names if name in index.producer}
+        return index.made_by(index.descendants(makers))

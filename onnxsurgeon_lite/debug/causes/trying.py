@@ -204,7 +204,7 @@ class Bench:
         model = self.place.index.model.with_proto(together.proto)
         try:
             self.place.runtime.open(model)
-            names = list(dict.fromkeys(name for outputs in places for name in outputs.values()))
+            names = list(dict.fromkeys(itertools.chain.from_iterable(map(dict.values, places))))
             found = self.place.runtime.run(self._fed, names).values
         except RuntimeFailure as error:
             if isinstance(error, RuntimeLost):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
@@ -150,7 +151,7 @@ class Guard:
                 if step.node.op_type in EXACT or step.bodies:
                     pending += [made for made in step.outputs if made is not None]
                 # a body reads the value as its input
-                inner = (site for body in step.bodies for site in body.sites.values())
+                inner = chain.from_iterable(body.sites.values() for body in step.bodies)
                 pending += (s for s in inner if s.maker is None and s.constant is None)
             # the value leaves a body: as a result of the node that has the body
             if (holder := self._holders.get(current)) is not None and holder not in found:

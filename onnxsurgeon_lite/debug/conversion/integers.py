@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
+from onnxsurgeon_lite.graph.selecting.select import selected_nodes
 from onnxsurgeon_lite.model import Model, embedded_size, function_key
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -111,7 +111,7 @@ class Integers:
     def nodes(self) -> list[str]:
         """The names of the nodes that may be quantized."""
         index = self.index
-        kept = {p for each in split_names(index, self.keep) for p in select_nodes(index, each)}
+        kept = selected_nodes(index, self.keep)
         return [n.name for p, n in enumerate(index.nodes) if p not in kept and self._fits(n)]
 
     def _fits(self, node: NodeProto) -> bool:

@@ -69,7 +69,7 @@ def _missed(index: GraphIndex, optimized: GraphIndex) -> Iterator[Fusion]:
             list(matcher.find())
             for match, why in matcher.refused:
                 value = match.values[rule.pattern.function.output[0]]
-                is_left = makers.get(value) == index.nodes[index.producer[value]].op_type
+                is_left = makers.get(value) == index.operator_of(value)
                 if is_left and (operator, value) not in known and _is_near(matcher, match, why):
                     known.add((operator, value))
                     yield Fusion(

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from onnx import NodeProto
 
@@ -177,7 +178,7 @@ def _placement(
             return where.get(node_id, {})
         body = Body(function_path(function), function.node)
         inner = (of(body.node_id(place), each) for place, each in enumerate(body.nodes))
-        return {p: number for found in inner for p, number in found.items()}
+        return dict(chain.from_iterable(map(dict.items, inner)))
 
     result = Placement(provider, [], numbers)
     for body in [Body(MAIN, index.nodes)] + index.inner_bodies:

@@ -206,11 +206,8 @@ class _Partial:
         """Replace a pair of quantizers by nothing, or by the Relu that it stands for."""
         node = model.graph.node[self.index.producer[behind]]
         assert node.op_type == DEQUANTIZE
-        maker = self.theirs.producer.get(self._origin(behind, self.theirs.producer))
         # Quantizers merge a Relu into the range of the pair behind it: without the pair it must come back.
-        cuts = maker is not None and self.theirs.nodes[maker].op_type in _RELU
-        merged = cuts and source in self.index.producer
-        plain = helper.make_node("Identity", [source], [behind])
-        if merged and self.index.nodes[self.index.producer[source]].op_type not in _RELU:
-            plain = helper.make_node("Relu", [source], [behind])
-        node.CopyFrom(plain)
+        origin = self._origin(behind, self.theirs.producer)
+        merged = self.theirs.operator_of(origin) in _RELU and source in self.index.producer
+        cuts = merged and self.index.operator_of(source) not in _RELU
+        node.CopyFrom(helper.make_node("Relu" if cuts else "Identity", [source], [behind]))

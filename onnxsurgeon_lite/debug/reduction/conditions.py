@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -248,7 +249,7 @@ class Condition:
 
 
 def _floats(values: RunValues) -> list[Array]:
-    arrays = [array for value in values.values() for array in arrays_in(value)]
+    arrays = list(chain.from_iterable(map(arrays_in, values.values())))
     return [array for array in arrays if has_floats(array)]
 
 

@@ -277,18 +277,9 @@ def written(
             proved = any(again(best) == found.reason for _ in range(found.runs))
         if not script:
             # without a script the folder tells a command, or for a Python function nothing to type
-            words = (
-                [
-                    "onnxdbg",
-                    "reduce",
-                    "model.onnx",
-                    "--reference" if right else "--feeds",
-                    "test_data_set_0",
-                    *options,
-                ]
-                if options
-                else []
-            )
+            fed = "--reference" if right else "--feeds"
+            words = ["onnxdbg", "reduce", "model.onnx", fed, "test_data_set_0"] + list(options)
+            words = words if options else []
             shows = _BY_COMMAND if options else _BY_FUNCTION
         placed = (str(target / w) if (new.path / w).exists() else w for w in words)
         found = replace(found, proved=proved, folder=str(target), command=tuple(placed))

@@ -206,7 +206,7 @@ class Frame:
 
     def _compute(self, part: Sequence[int], wanted: set[str]) -> None:
         self.machine.working = self, part
-        produced = [n for p in part for n in self.index.nodes[p].output if n in wanted]
+        produced = [n for n in self.index.outputs_of(part) if n in wanted]
         # all that the nodes make, as a stop may show it, and what was asked for
         keep = dict.fromkeys(n for p in part for n in chain(self.made(p), produced))
         self.observer.fetch([], [name for name in keep if name not in self.observer.kept])
@@ -214,8 +214,7 @@ class Frame:
     def _affordable(self, part: Sequence[int]) -> int:
         """Return how many nodes like these fill a quarter of the budget."""
         held = self.machine.runtime.held
-        made = (self.observer.stored(name) for p in part for name in self.index.nodes[p].output)
-        size = sum(held.get(name, 0) for name in made)
+        size = sum(held.get(self.observer.stored(n), 0) for n in self.index.outputs_of(part))
         return max(1, len(part) * self.machine.budget // (4 * size)) if size else _LONGEST
 
     def _trim(self, rest: Sequence[int], wanted: set[str]) -> None:
@@ -239,8 +238,7 @@ class Frame:
     def set(self, name: str, value: RunValue, kind: TypeProto) -> None:
         """Have a value as given, and forget what was computed from it."""
         # names of all that depends on the value
-        users = map(self.index.descendants, self.index.users(name))
-        below = self.index.made_by(set[int]().union(*users))
+        below = self.index.made_by(self.index.descendants(self.index.users(name)))
         self.observer.forget(below - self.fixed)
         # nodes below that ran a body must run it again
         self.done -= {self.index.producer[name] for name in below}

@@ -119,9 +119,7 @@ def _detail(matcher: Matcher, want: PatternNode, node: NodeProto) -> str:
             return f"{value!r} is no constant, {has}; onnxdbg edit fold computes constants"
         place = matcher.producer.get(name)
         made = matcher.index.producer.get(value)
-        if place is not None and (
-            made is None or matcher.index.nodes[made].op_type != matcher.nodes[place].op_type
-        ):
+        if place is not None and not matcher.made_alike(name, value):
             who = "no node" if made is None else matcher.index.describe(made)
             return f"{value!r} comes from {who}, in the pattern from {matcher.nodes[place].op_type}"
     return f"it has {', '.join(extra)}" if extra else "its inputs are others"

@@ -264,17 +264,12 @@ class Matcher:
         if not value:
             return name in self.rule.pattern.optional
         # fails early: the search would find it out at the next node
-        return self._made_alike(name, value)
+        return self.made_alike(name, value)
 
-    def _made_alike(self, name: str, value: str) -> bool:
+    def made_alike(self, name: str, value: str) -> bool:
         """Return whether a value is made by the operator that makes it in the pattern."""
         place = self.producer.get(name)
-        if place is None:
-            return True
-        position = self.index.producer.get(value)
-        return (
-            position is not None and self.index.nodes[position].op_type == self.nodes[place].op_type
-        )
+        return place is None or self.index.operator_of(value) == self.nodes[place].op_type
 
     def _attributes(
         self, want: PatternNode, node: NodeProto, known: Mapping[str, AttributeProto]
@@ -310,8 +305,7 @@ class Matcher:
 
     def _as_attribute(self, want: AttributeProto, value: str) -> AttributeProto | None:
         """Return a constant of the graph as an attribute of the kind of the pattern's; None if it is none."""
-        position = self.index.producer.get(value)
-        node = None if position is None else self.index.nodes[position]
+        node = self.index.node_of(value)
         # in a function, a Constant may get its number from the call
         if node is not None and any(attribute.ref_attr_name for attribute in node.attribute):
             own = node.attribute[0]

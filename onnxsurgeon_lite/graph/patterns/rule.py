@@ -63,10 +63,7 @@ class Rule:
     def asks_of_values(self) -> bool:
         """Whether a condition speaks of values, not of attributes alone."""
         function = self.pattern.function
-        values = {  # names of values
-            *function.input,
-            *(name for n in function.node for name in chain(n.input, n.output)),
-        }
+        values = set(function.input).union(walk.names(function.node))
         named = chain.from_iterable(map(ast.walk, self.where))
         return any(isinstance(part, ast.Name) and part.id in values for part in named)
 
@@ -164,7 +161,7 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
     # patterns without a replacement: for `match` and selectors
     rules += (Rule(name, pattern, None, functions) for pattern in waiting)
     for word, operators in _EACH.findall(text):
-        each = (one for rule in rules for one in _for_each(rule, word, operators, budget))
+        each = chain.from_iterable(_for_each(rule, word, operators, budget) for rule in rules)
         rules = _few(each, name)
     if not rules:
         raise UsageError(

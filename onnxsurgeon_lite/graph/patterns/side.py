@@ -12,7 +12,7 @@ from itertools import chain
 from onnx import FunctionProto, NodeProto
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.model import copied
+from onnxsurgeon_lite.model import copied, walk
 
 _MOST_CALLS = 100
 
@@ -60,12 +60,13 @@ class PatternGraph:
     @cached_property
     def size(self) -> int:
         """How many nodes it has, those of conditions among them."""
-        return len(self.function.node) + sum(1 for c in self.where for _ in ast.walk(c))
+        return len(self.function.node) + len(list(chain.from_iterable(map(ast.walk, self.where))))
 
     @property
     def variables(self) -> set[str]:
         """The attribute variables that the nodes mention."""
-        return {a.ref_attr_name for node in self.function.node for a in node.attribute} - {""}
+        attributes = chain.from_iterable(node.attribute for node in self.function.node)
+        return {attribute.ref_attr_name for attribute in attributes} - {""}
 
     def with_operator(self, word: str, operator: str) -> "PatternGraph":
         """Return the side with an operator for a word."""
@@ -94,7 +95,7 @@ class PatternGraph:
     def without_unread(self) -> "PatternGraph":
         """Return the side without the inputs that nothing reads: the chosen parts may do without."""
         function = copied(self.function)
-        read = {name for node in function.node for name in node.input} | set(function.output)
+        read = set(function.output).union(walk.inputs(function.node))
         function.input[:] = [name for name in function.input if name in read]
         return replace(self, function=function)
 
@@ -176,8 +177,8 @@ def _names(
         else:
             names[name] = result
     # inner names that the side has already get the name of the call's result in front
-    taken = {name for node in side.function.node for name in chain(node.input, node.output)}
-    for name in (name for node in own.node for name in node.output if name not in names):
+    taken = set(walk.names(side.function.node))
+    for name in (name for name in walk.outputs(own.node) if name not in names):
         names[name] = name if name not in taken else f"{call.output[0]}_{name}"
     return names, same
 

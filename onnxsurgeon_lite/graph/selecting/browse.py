@@ -262,7 +262,7 @@ class Graph:
                     position = came_from[position]
                 return Nodes(self, path[::-1])
             made = index.nodes[position or 0].output
-            for user in (user for name in made if name for user in index.users(name)):
+            for user in index.next_to(filter(None, made)):
                 if user not in came_from:
                     came_from[user] = position
                     pending.append(user)

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite import names
@@ -80,11 +81,17 @@ def select_nodes(index: GraphIndex, argument: str) -> list[int]:
     found = _by_kind(index, argument)
     if found is None and exact == argument:  # `name:` asks for the name alone, not for a glob
         fits = names.fitting(index.node_names, argument) if names.is_glob(argument) else ()
-        found = sorted(position for name in fits for position in index.named[name])
+        found = sorted(chain.from_iterable(map(index.named.__getitem__, fits)))
     if not found:
         known = [node.name or index.node_id(place) for place, node in enumerate(index.nodes)]
         raise index.unknown(argument, known, "node")
     return found
+
+
+def selected_nodes(index: GraphIndex, arguments: Iterable[str]) -> set[int]:
+    """Return the nodes that list arguments of selectors mean."""
+    found = (select_nodes(index, argument) for argument in split_names(index, arguments))
+    return set(chain.from_iterable(found))
 
 
 def select_node(index: GraphIndex, argument: str) -> int:
@@ -198,7 +205,7 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
         return _by_place(index, argument)
     if _PATTERN.fullmatch(argument):
         matches = (match for _, match in pattern_matches(index, argument))
-        return sorted({position for match in matches for position in match.nodes.values()})
+        return sorted(set(chain.from_iterable(match.nodes.values() for match in matches)))
     operator = _OP.fullmatch(argument)
     if operator is None:
         return None

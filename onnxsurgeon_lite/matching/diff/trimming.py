@@ -139,7 +139,7 @@ def _thin_readers(
     # a few readers of each leaf show what became of it; nodes with attributes may read it in a body
     table = side.table
     readers = table.readers(leaves).values()
-    first = {node for found in readers for node in found[:_MOST_DIFFERENT]}
+    first = set(chain.from_iterable(found[:_MOST_DIFFERENT] for found in readers))
     # whatever reads a differing value itself stays in any case
     more = first.union(table.attributed, table.encoded.mentioning(others))
     return touched - (set(chain.from_iterable(readers)) - more)
@@ -187,7 +187,7 @@ class _TrimmedGraph:
     @property
     def needs(self) -> set[str]:
         """Values that kept nodes read, and graph outputs."""
-        read = {name for node in self.left for name in every_read(node) if name}
+        read = set(chain.from_iterable(map(every_read, self.left))) - {""}
         return read | {value.name for value in self.graph.output}
 
     def scope(self, needed: Set[str], outer: Set[str]) -> NamedGraph:

@@ -140,10 +140,10 @@ def _reshaped(index: GraphIndex, name: str) -> list[str]:
     pending = [name]
     while pending:
         here = pending.pop()
-        position = index.producer.get(here)
+        node = index.node_of(here)
         near = []
-        if position is not None and index.nodes[position].op_type in _RESHAPE_ONLY:
-            near.append(str(index.nodes[position].input[0]))
+        if node is not None and node.op_type in _RESHAPE_ONLY:
+            near.append(str(node.input[0]))
         for user in index.users(here):
             node = index.nodes[user]
             copies = node.op_type in _RESHAPE_ONLY or _widens_output(index, node)

@@ -29,6 +29,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
 )
 from onnxsurgeon_lite.matching.values.pair_table import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -382,7 +383,7 @@ def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
 
 def _call(index: GraphIndex, other: GraphIndex, name: str) -> list[str]:
     """Return the operator of a value, and what it reads as far as the other model has it too."""
-    found = [index.nodes[index.producer[name]].op_type]
+    found = [index.operator_of(name)]
     for read in index.reads[index.producer[name]]:
         # upwards through nodes that only this model has, as long as they have one input
         while read in index.producer and read not in other.producer:
@@ -511,14 +512,13 @@ def unquantized(index: GraphIndex) -> GraphIndex:
     graph = model.proto.graph
     for name, source in quantizers.sources.items():
         grid = quantizers.grids[source]
-        maker = index.nodes[index.producer[source]].op_type if source in index.producer else ""
         # a quantizer whose lowest number is its zero point cuts negative numbers off, so it replaces a Relu
-        cuts = maker in _LINEAR and bool((grid.zero == grid.low).all())
+        cuts = index.operator_of(source) in _LINEAR and bool((grid.zero == grid.low).all())
         node = helper.make_node("Relu" if cuts else "Identity", [source], [name])
         node.metadata_props.extend(index.nodes[index.producer[name]].metadata_props)
         graph.node[index.producer[name]].CopyFrom(node)
     # the quantizers themselves are no longer read
-    read = {name for node in graph.node for name in node.input} | index.outputs.keys()
+    read = set(walk.inputs(graph.node)) | index.outputs.keys()
     kept = [node for node in graph.node if read & set(node.output)]
     del graph.node[:]
     graph.node.extend(kept)

@@ -267,7 +267,7 @@ class _WeightSearch:
         # input 4 of BatchNormalization is the variance
         nodes = (self.index.nodes[at] for at in self.index.operators.get("BatchNormalization", ()))
         variances = [node.input[4] for node in nodes if len(node.input) > 4]
-        alive = {p for name in variances for p in equal.get(name, ())}
+        alive = set(chain.from_iterable(equal.get(name, ()) for name in variances))
         alive |= {self.found[name].parameter for name in variances if name in self.found}
         alive |= set(chain.from_iterable(map(self.places.called, variances)))
         return [norm for norm in self.norms if f"{norm.name}.running_var" not in alive]
@@ -382,7 +382,7 @@ class _WeightSearch:
             n for n in self.floats if n not in self.found or not self.found[n].comparison.match
         ]
         # pieces are searched in parameters that no weight is a copy of
-        copied = {p for name in self.floats.keys() - set(unknown) for p in equal[name]}
+        copied = set(chain.from_iterable(equal[n] for n in self.floats if n not in unknown))
         free = [p for p in self.checkpoint if p not in copied]
         table = PieceTable({p: self._shape(p) for p in free}, self._read)
         for name in unknown:
@@ -469,7 +469,7 @@ class _WeightSearch:
         """Compare with the first parameter, in the layout that agrees best."""
         # the first candidate in every layout; the others only say whether it is clear
         candidates = list(parameters)
-        found = [w for parameter in candidates[:1] for w in self._laid_out(name, parameter)]
+        found = list(self._laid_out(name, candidates[0])) if candidates else []
         if not found:
             return False
         # a match first, then the nearest numbers
@@ -479,7 +479,7 @@ class _WeightSearch:
         else:
             # a name or module that settles the parameter excludes the others
             if not self._is_placed(name, best.parameter):
-                found += [w for p in candidates[1:] for w in self._laid_out(name, p)]
+                found += chain.from_iterable(self._laid_out(name, p) for p in candidates[1:])
             # explanations that are about as good
             near = [w for w in found if w is not best and not _is_clear(best, w)]
         best.rivals = tuple(map(as_text, near))

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from onnx import FunctionProto, NodeProto, TypeProto
 
@@ -141,7 +142,7 @@ def _obstacles(root: Demand) -> Iterator[tuple[str, EditError | None]]:
     pending = [root]
     while pending:
         demand = pending.pop(0)
-        pending += (inner for bodies in demand.inside.values() for inner in bodies.values())
+        pending += chain.from_iterable(bodies.values() for bodies in demand.inside.values())
         for value in demand.values:
             yield f"{demand.path}/{value}", _obstacle(demand, value)
 

@@ -68,11 +68,11 @@ class Plan:
         while pending:
             scope = pending.pop(0)
             yield scope
-            pending += (body for step in scope.steps for body in step.bodies)
+            pending += chain.from_iterable(step.bodies for step in scope.steps)
 
     def steps(self) -> list[PrecisionStep]:
         """Return all nodes."""
-        return [step for scope in self.scopes() for step in scope.steps]
+        return list(chain.from_iterable(scope.steps for scope in self.scopes()))
 
     # First collect scopes, nodes and values; the second half of the class decides.
     # what there is
@@ -327,12 +327,8 @@ class Plan:
 
     def _states(self, step: PrecisionStep) -> list[Site]:
         """Return the float32 inputs of a node's bodies."""
-        return [
-            site
-            for body in step.bodies
-            for site in body.sites.values()
-            if site.maker is None and site.constant is None
-        ]
+        sites = chain.from_iterable(body.sites.values() for body in step.bodies)
+        return [site for site in sites if site.maker is None and site.constant is None]
 
     def _users(self, site: Site) -> list[bool]:
         """Return of each reader whether it reads the value in float32."""

@@ -30,7 +30,7 @@ def plan_of(model: Model, to: str, keep: Sequence[str], io: bool) -> Plan:
         raise UsageError(f"there is no conversion to {to!r}", f"it can be {', '.join(NARROW)}")
     checked(model)
     plan = Plan(model, NARROW[to], kept_ids(model, keep), io)
-    if not any(site for scope in plan.scopes() for site in scope.sites):
+    if not any(scope.sites for scope in plan.scopes()):
         raise EditError(
             "the model has no float32 to convert", "onnxdbg inspect MODEL shows what it has"
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from onnx import ModelProto
@@ -431,8 +432,13 @@ class Examination:
 
 def _set_by(faults: Iterable[Fault]) -> set[str]:
     """Return the constants that the edits of faults set."""
-    edits = (edit for fault in faults for finding in fault.findings for edit in finding.edits)
-    return {edit.value for edit in edits if isinstance(edit, SetConstant)}
+    return set(chain.from_iterable(map(_names_set, faults)))
+
+
+def _names_set(fault: Fault) -> list[str]:
+    """Return the constants that a fault's edits set, in order."""
+    edits = chain.from_iterable(finding.edits for finding in fault.findings)
+    return [edit.value for edit in edits if isinstance(edit, SetConstant)]
 
 
 def _one_each(faults: Iterable[Fault]) -> list[Fault]:
@@ -440,8 +446,7 @@ def _one_each(faults: Iterable[Fault]) -> list[Fault]:
     found = list[Fault]()
     first = dict[str, Fault]()
     for fault in faults:
-        edits = (edit for finding in fault.findings for edit in finding.edits)
-        names = [edit.value for edit in edits if isinstance(edit, SetConstant)]
+        names = _names_set(fault)
         same = next((first[name] for name in names if name in first), fault)
         first |= dict.fromkeys(names, same)
         if same is fault:

@@ -214,7 +214,7 @@ def as_written(
         for node in index.nodes
         if node.op_type == DEQUANTIZE and _OPERAND in node.output[0]
     }
-    made = (name for node in index.nodes for name in node.output if name.endswith(_FLOAT))
+    made = (name for name in index.producer if name.endswith(_FLOAT))
     read |= {repr(name): repr(name.removesuffix(_FLOAT)) for name in made}
     result.notes = [_renamed(note, read) for note in result.notes]
     for culprit in result.culprits:

@@ -51,7 +51,7 @@ class FloatValues:
         self.known = found
 
     def _may_be_float(self, name: str) -> bool:
-        if self.index.nodes[self.index.producer[name]].op_type in (QUANTIZE, DYNAMIC):
+        if self.index.operator_of(name) in (QUANTIZE, DYNAMIC):
             return False
         element = self.index.element_of(name)
         # where no pair of quantizers renames values, a reference of the same name is its own, whatever the dtype
@@ -128,8 +128,7 @@ class FloatValues:
 
     def _is_quantized(self, name: str) -> bool:
         """Return whether a value is another one, quantized; if both have their own references, it should be."""
-        made = self.index.nodes[self.index.producer[name]].op_type
-        if made != QUANTIZE and name not in self.quantizers.sources:
+        if self.index.operator_of(name) != QUANTIZE and name not in self.quantizers.sources:
             return False
         # the same reference before and after the quantizers: one value, compared once
         source = self.quantizers.sources.get(name, name)
@@ -185,8 +184,8 @@ class Isolated:
     @cached_property
     def inputs(self) -> list[str]:
         known = self.values.known.keys() | self.values.feeds.keys()
-        reads = (n for position in self.positions for n in self.values.index.reads[position])
-        return [name for name in dict.fromkeys(reads) if name in known]
+        reads = dict.fromkeys(self.values.index.inputs_of(self.positions))
+        return [name for name in reads if name in known]
 
     def part(self) -> ModelProto:
         """Return the part as a model; its outputs are `outputs`."""
