@@ -52,7 +52,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.system import TemporaryFolder
-from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present, type_of
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
@@ -328,7 +328,7 @@ class Bisecting:
             observer.feed(given)
             for name in healed:
                 value = stored.read(name)
-                observer.put(name, value, type_of(value))
+                observer.put(name, value)
             error = metric.of_sample({n: stored.read(n) for n in wanted}, observer.fetch(wanted))
             verdict = "more than" if error > metric.limit else "within"
             yield f"with {culprit.name or culprit.id} healed, {metric.name} is {error:.4g}: {verdict} {metric.limit:g}"

@@ -7,10 +7,11 @@ from functools import cached_property
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
@@ -118,7 +119,7 @@ def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
     if not given or any(array is None for array in given):
         return None
     scale, zero = given[0], given[1] if len(given) > 1 else None
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     # the dtype of the zero point is that of the integers
     dtype = zero.dtype if zero is not None else _dtype_without_zero(index, node, attributes)
     limits = limits_of(dtype)

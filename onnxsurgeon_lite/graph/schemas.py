@@ -42,6 +42,7 @@ from onnxsurgeon_lite.model import (
     walk,
 )
 from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema
@@ -430,7 +431,7 @@ def normalizes_by_batch(node: NodeProto, opset: int) -> bool:
     """Return whether a BatchNormalization takes mean and variance from the batch, as in training."""
     if opset < TRAINING_IS_ATTRIBUTE:
         return any(node.output[1:])
-    return any(a.name == "training_mode" and a.i for a in node.attribute)
+    return bool(integer(node, "training_mode"))
 
 
 def constant(index: GraphIndex, name: str) -> TensorProto | None:

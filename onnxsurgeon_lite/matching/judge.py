@@ -8,12 +8,13 @@ from math import inf, isfinite, isnan
 from typing import Self, cast
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.names import calling, function_at
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.comparison import OWN, Comparison, Tolerance, agrees, compare
@@ -237,7 +238,7 @@ def _taken(node: NodeProto, data: Array, at: Array) -> Array:
     if node.op_type == "NonMaxSuppression":  # rows of batch, class, box
         # each row of `at` is one index into data
         return np.asarray(data[tuple(at.astype(np.int64).T)])
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     axis = attributes.get("axis", -1 if node.op_type == "TopK" else 0)
     if node.op_type != "TopK" and not attributes.get("keepdims", 1):
         at = np.expand_dims(at, axis)

@@ -163,7 +163,7 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
         sources = [behind.get(name) for name in index.reads[position]]
         known = [source for source in sources if source is not None]
         depends = frozenset[str]().union(*known) if known else None
-        for name in filter(None, index.nodes[position].output):
+        for name in index.outputs_of([position]):
             behind[name] = depends if depends is None or name not in at else depends | {name}
         if depends is None:
             continue
@@ -216,7 +216,7 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
                 outside = producer in owner and producer not in own
             if outside:
                 inputs[name] = None
-        for name in filter(None, index.nodes[position].output):
+        for name in index.outputs_of([position]):
             # needed outside: an output of the model, or a node of another part reads it
             if name in index.outputs or not own.issuperset(index.users(name)):
                 outputs[name] = None

@@ -1,10 +1,10 @@
 """Copy protobuf messages, and delete some of the repeated ones."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, MutableSequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
-from onnx import GraphProto, StringStringEntryProto, TypeProto
+from onnx import GraphProto, NodeProto, StringStringEntryProto, TypeProto, helper
 
 from onnxsurgeon_lite.model.wire import len_field
 
@@ -30,6 +30,16 @@ def copied(message: M) -> M:
 def entries(pairs: Iterable[StringStringEntryProto]) -> dict[str, str]:
     """Return metadata, or where external data is, as a table."""
     return {pair.key: pair.value for pair in pairs}
+
+
+def integer(node: NodeProto, name: str, default: int = 0) -> int:
+    """Return an attribute that is an integer, or what a node without it has."""
+    return next((a.i for a in node.attribute if a.name == name), default)
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """Return the attributes of a node by their names."""
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def by_name(messages: Iterable[N]) -> dict[str, N]:
@@ -65,6 +75,13 @@ def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
         before, behind = around[key]
         parts += (before, name, behind)
     graph.MergeFromString(b"".join(parts))
+
+
+def assign(messages: MutableSequence[M], others: Iterable[M]) -> None:
+    """Put other messages into a field, in place of those that it has."""
+    others = list(others)
+    del messages[:]
+    messages.extend(others)
 
 
 def drop(messages: MutableSequence[M], unwanted: Callable[[M], object]) -> int:

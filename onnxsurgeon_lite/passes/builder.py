@@ -11,6 +11,7 @@ from onnxsurgeon_lite.errors import BuildError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.schemas import check_node, schema_of
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.operands import data_type_of_operand
 from onnxsurgeon_lite.surgery.constants import Numbers, data_type_named, make_tensor
 from onnxsurgeon_lite.tensors import dtypes
@@ -203,8 +204,7 @@ class Builder:
         model = Model(proto)
         index = GraphIndex.of(model)
         declared = [index.value_info(output.name) for output in proto.graph.output]
-        del proto.graph.output[:]
-        proto.graph.output.extend(declared)
+        assign(proto.graph.output, declared)
         return model
 
     def _graph(self, name: str, outside: frozenset[BuiltValue] = frozenset()) -> GraphProto:

@@ -26,7 +26,7 @@ from onnxsurgeon_lite.graph.quantizers import (
 )
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model.messages import assign, drop_at, integer
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
@@ -134,8 +134,7 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
             nodes += made
         else:
             nodes += made + [node]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    assign(graph.node, nodes)
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
     # nodes of these values, and the constants that they alone read, are no longer needed
     rename_uses(graph.node, found.renamed)
@@ -160,7 +159,7 @@ def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
         numbers = found.numbers() if is_rows else found.numbers().T
         floats.joined[own] = floats.constant(f"{own[0]}_float", numbers)
     if is_rows:
-        axis = next((a.i for a in node.attribute if a.name == "gather_axis"), 0)
+        axis = integer(node, "gather_axis")
         yield _make(node, "Gather", [floats.joined[own], node.input[1]], made, axis=axis)
         return
     # input 5 of MatMulNBits is a bias

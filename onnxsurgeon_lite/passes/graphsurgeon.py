@@ -17,6 +17,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import defined, rename_parameters
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -183,8 +184,7 @@ class Bridge:
                 kept[name].g.CopyFrom(self._graph(value, visible))
             elif name not in before or before[name] != _frozen(value):
                 kept[name] = OnnxExporter.export_attributes({name: value})[0]
-        del result.attribute[:]
-        result.attribute.extend(kept.values())
+        assign(result.attribute, kept.values())
         return result
 
     def _initializers(

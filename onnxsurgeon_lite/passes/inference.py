@@ -8,6 +8,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import described, opset_versions
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard, walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations
 
@@ -73,8 +74,7 @@ def _changed(graph: GraphProto | FunctionProto, opset: int) -> Iterator[str]:
     # copied first: the list is cleared under them
     if len(nodes) > len(graph.node):
         placed = [copied(node) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(placed)
+        assign(graph.node, placed)
     if dropped and isinstance(graph, GraphProto):
         drop_declarations(graph, dropped)
 

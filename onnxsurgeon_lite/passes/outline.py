@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import modules_of_class, select_nodes
 from onnxsurgeon_lite.model import Model, copied, walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.names import glob, is_glob
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle
@@ -150,8 +151,7 @@ class Outline:
         nodes = [
             calls.get(p, n) for p, n in enumerate(proto.graph.node) if p in calls or p not in gone
         ]
-        del proto.graph.node[:]
-        proto.graph.node.extend(nodes)
+        assign(proto.graph.node, nodes)
         outputs = set(walk.outputs(calls.values()))
         inner = index.made_by(gone) - outputs
         lost = [a for a in index.graph.quantization_annotation if a.tensor_name in inner]

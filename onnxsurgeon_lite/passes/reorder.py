@@ -10,6 +10,7 @@ from onnx import ValueInfoProto
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, by_name
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import ends
 
@@ -62,5 +63,4 @@ def _put(infos: MutableSequence[ValueInfoProto], kind: str, first: list[str]) ->
     held = by_name(infos)
     # the named ones first, then the others in their order
     ordered = [held[name] for name in dict.fromkeys(chain(first, held))]
-    del infos[:]
-    infos.extend(ordered)
+    assign(infos, ordered)

@@ -170,7 +170,7 @@ def _require_private(index: GraphIndex, region: tuple[int, ...], outputs: list[s
     inside = set(region)
     readers = index.readers(index.made_by(region))
     for position in region:
-        for name in filter(None, index.nodes[position].output):
+        for name in index.outputs_of([position]):
             # readers outside of the region
             users = [user for user in readers[name] if user not in inside]
             if name not in outputs and (users or name in index.outputs):

@@ -83,7 +83,7 @@ class Rewire:
         # what the rewired nodes make now
         types = dict[str, TypeProto]()
         for position in chosen:
-            made = next(filter(None, index.nodes[position].output), None)
+            made = next(index.outputs_of([position]), None)
             if made is None:  # whatever it computes is not used
                 continue
             node = after.nodes[after.makers([made])[0]]

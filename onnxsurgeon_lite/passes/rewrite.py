@@ -49,7 +49,7 @@ from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.model.messages import drop_at, take_fields
+from onnxsurgeon_lite.model.messages import assign, drop_at, take_fields
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -369,8 +369,7 @@ def _fitting(node: NodeProto, kind: TypeProto | None, opset: int) -> list[NodePr
         tensor = dtypes.from_array(dtypes.to_array(tensor).astype(np.float64))
     elif opset >= _LISTS:
         return made
-    del node.attribute[:]
-    node.attribute.append(helper.make_attribute("value", tensor))
+    assign(node.attribute, [helper.make_attribute("value", tensor)])
     return made
 
 
@@ -459,8 +458,7 @@ def _replace(
         for position, old in enumerate(target.node)
         for node in chain([] if position in gone else [old], added.get(position, ()))
     ]
-    del target.node[:]
-    target.node.extend(nodes)
+    assign(target.node, nodes)
 
 
 def _drop(

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, copied
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 
@@ -96,6 +97,5 @@ def _moved(kind: TypeProto, order: tuple[int, ...]) -> TypeProto:
     """Return a type with its dimensions in another order."""
     moved = copied(kind)
     dims = dims_of(kind)
-    del moved.tensor_type.shape.dim[:]
-    moved.tensor_type.shape.dim.extend(dims[place] for place in order)
+    assign(moved.tensor_type.shape.dim, [dims[place] for place in order])
     return moved

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import onnx_opset
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import attributes_of, integer
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -182,7 +183,7 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
     windows, wide, axes = windows_of(node, x, weight.shape[2:]), weight.astype(float), x.ndim - 2
     if windows is None:
         return None
-    groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+    groups = integer(node, "group", 1)
     # the axes of the kernel in `windows`; those before them are samples, channels and places
     taps = tuple(range(2 + axes, 2 + 2 * axes))
     # each group of output channels reads its own group of input channels
@@ -200,7 +201,7 @@ def windows_of(node: NodeProto, x: Array, kernel: Sequence[int]) -> Wide | None:
 
     None for an `auto_pad` that is not supported, and for an input that is smaller than a window.
     """
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     axes = len(kernel)
     if attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
@@ -258,7 +259,7 @@ def _widen(part: ModelProto) -> bool:
 
 def _makes_float(node: NodeProto) -> bool:
     """Return whether an attribute of the node makes its result a float."""
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     match node.op_type:
         case "Cast":
             # a Cast to float16 is part of the definition: its result is cast again where it is used

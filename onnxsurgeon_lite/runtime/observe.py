@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime, Stream
 from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.surgery.edits import clear_bodies
-from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, arrays_in, types_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, arrays_in, type_of, types_of
 
 BUDGET = 64 << 20  # bytes
 _PART, _LARGE_PART = 64, 512  # values of a sweep that are computed in one part; with a budget
@@ -59,10 +59,11 @@ class Observer:
         for name, value in feeds.items():
             self.put(name, value, self.index.inputs[name].type)
 
-    def put(self, name: str, value: RunValue, kind: TypeProto) -> None:
+    def put(self, name: str, value: RunValue, kind: TypeProto | None = None) -> None:
         """Use this value under that name in later parts."""
         if value is None:
             return
+        kind = type_of(value) if kind is None else kind
         # the element type of a sequence, which an empty one does not show
         element = kind.sequence_type.elem_type.tensor_type.elem_type or None
         self.runtime.put(self.stored(name), value, element)
@@ -212,7 +213,7 @@ class Observer:
         }
         passing = set[str]()
         for place, position in enumerate(positions):
-            made = [name for name in self.index.nodes[position].output if name]
+            made = list(self.index.outputs_of([position]))
             needed = [n for n in made if n in new or last_use.get(n, -1) > place]
             yield from self._run([position], [n for n in made if n in missing], needed)
             # values that are only passed on to later nodes

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.runtime.session import Held, Named, Ran, Runtime, Stream, named_pairs
 from onnxsurgeon_lite.surgery.expansion import is_expandable
-from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, type_of, types_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, types_of
 
 _PREFIX = "\x02"  # of values between the stages; model names are unlikely to contain it
 
@@ -180,14 +180,14 @@ class Stages(Runtime):
         index, evaluator = observer.index, self._evaluator
         # a model of this node alone
         types = types_of(given)
-        outputs = [name for name in index.nodes[position].output if name]
+        outputs = list(index.outputs_of([position]))
         evaluator.open(index.model.with_proto(observer.part([position], types, outputs)))
         for name, value in given.items():
             if value is not None:
                 evaluator.put(name, value)
         for name, value in evaluator.run(list(types), outputs).values.items():
             if value is not None:
-                observer.put(name, value, type_of(value))
+                observer.put(name, value)
         evaluator.forget(types)
 
 

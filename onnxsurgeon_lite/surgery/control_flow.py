@@ -16,6 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_standard, walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.open_body import OpenBody
@@ -68,8 +69,7 @@ def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list
         deciding |= straight.deciding
         # The body becomes a function and the node a call: inlining gives its values free names.
         result = model.copy()
-        del result.proto.graph.node[:]
-        result.proto.graph.node.extend(nodes)
+        assign(result.proto.graph.node, nodes)
         result.proto.graph.initializer.extend(straight.constants.initializer)
         result.proto.graph.sparse_initializer.extend(straight.constants.sparse_initializer)
         result.proto.functions.extend(straight.functions)

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard, plain_domain, walk
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model.messages import assign, drop_at
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.edits import trimmed
 
@@ -292,8 +292,7 @@ def _take_over(graph: GraphProto, converted: GraphProto) -> int:
         changed += original is None or _restore(node, original)
     known = {tensor.name for tensor in graph.initializer}
     if others or left:  # otherwise the graph stays as it is, byte for byte
-        del graph.node[:]
-        graph.node.extend(converted.node)
+        assign(graph.node, converted.node)
     # some adapters turn attributes into initializers
     graph.initializer.extend(t for t in converted.initializer if t.name not in known)
     return changed

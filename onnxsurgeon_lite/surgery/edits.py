@@ -15,6 +15,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import fitting_version
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, captured
 from onnxsurgeon_lite.model import Model, drop, plain_domain, walk
+from onnxsurgeon_lite.model.messages import assign
 
 Nodes = MutableSequence[NodeProto]
 
@@ -314,8 +315,7 @@ def settle(before: GraphIndex, result: Model) -> GraphIndex:
 def reorder(nodes: Nodes, order: Sequence[int]) -> None:
     """Reorder the nodes; a body must not define what an earlier node does."""
     ordered = [nodes[position] for position in order]
-    del nodes[:]
-    nodes.extend(ordered)
+    assign(nodes, ordered)
     if has_bodies(nodes):  # an inner name may stand before the node that now makes it outside
         clear_bodies(nodes, set(walk.outputs(nodes)))
 

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, copied, function_key, is_standard
 from onnxsurgeon_lite.model.calls import FunctionKey
+from onnxsurgeon_lite.model.messages import assign, integer
 from onnxsurgeon_lite.surgery.conversion import ALONG_AXIS
 from onnxsurgeon_lite.surgery.inlining import inline
 
@@ -94,8 +95,7 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
     results = {name: value for name, value in pairs if value}
     function.output[:], node.output[:] = list(results), list(results.values())
     kept = _needed(function)
-    del function.node[:]
-    function.node.extend(kept)
+    assign(function.node, kept)
     # What is left of the node: name, documentation, metadata. The nodes that make its outputs get all of it.
     rest = copied(node)
     for field in ("op_type", "domain", "input", "output", "attribute"):
@@ -155,7 +155,7 @@ def definition(
 
 def _is_last(index: GraphIndex, node: NodeProto) -> bool:
     """Return whether the axis of a Softmax is the last one, on which all opsets agree."""
-    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    axis = integer(node, "axis", -1)
     return axis in (-1, len(dims_of(index.type_of(node.input[0]))) - 1)
 
 

@@ -19,6 +19,7 @@ from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, function_path, opset_versions
 from onnxsurgeon_lite.model import Model, by_name, drop, entries, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
 from onnxsurgeon_lite.surgery.edits import (
     clear_bodies,
@@ -132,8 +133,7 @@ class _Caller:
                 body = self._body(function, node)
                 pending += list(body.node)[::-1]
                 graph.value_info.extend(body.value_info)
-        del graph.node[:]
-        graph.node.extend(flat)
+        assign(graph.node, flat)
 
     def _body(self, function: FunctionProto, call: NodeProto) -> GraphProto:
         """Return a function's nodes for one call: with the caller's names, and free ones for inner values."""

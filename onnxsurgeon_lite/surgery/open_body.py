@@ -29,6 +29,7 @@ from onnxsurgeon_lite.graph.schemas import UNSETTLED
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.edits import defined, settle
@@ -184,8 +185,7 @@ class OpenBody:
                     f"{self.path!r} has version {known[domain]} of domain {domain or 'ai.onnx'!r}, not {version}",
                     f"convert the model first: onnxdbg edit opset MODEL {version}",
                 )
-        del result.functions[:]
-        result.functions.extend(edited.functions)
+        assign(result.functions, edited.functions)
         target = graph_at(result, self.path)
         holders: list[ModelProto | FunctionProto] = [result]
         if isinstance(target, FunctionProto):

@@ -40,7 +40,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.origins import Origin
 from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Arrays, RunValues, type_of
+from onnxsurgeon_lite.tensors.dtypes import Arrays, RunValues
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 # Limits of one search. A model with more origins than this is wrong as a whole: the first ones say enough.
@@ -743,7 +743,7 @@ class _Bisection:
         observer = Observer(self.index, self.runtime)
         for name, value in inputs.items():
             if value is not None:
-                observer.put(name, value, type_of(value))
+                observer.put(name, value)
         walk = self._walk_over(self.space, observer, "unoptimized")
         number = self.space.number
         # the inputs count as good: they are what the region really read

@@ -11,6 +11,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, at, bodies, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.passes.in_bodies import outside
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -239,7 +240,7 @@ class BodySearch:
         """Return what a body gets from the iteration before: input -> output."""
         index, node = place.graph.index, self._alone.nodes[0]
         own = [name for name in index.inputs if name not in place.graph.captured]
-        scanned = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
+        scanned = integer(node, "num_scan_inputs")
         first = 2 if node.op_type == "Loop" else 0  # the iteration's number, and the condition
         states = own[first : len(own) - scanned]
         # Loop: inputs (number, condition, states), outputs (condition, states, scans). Scan: inputs (states, scanned),

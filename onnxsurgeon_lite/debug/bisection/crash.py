@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 
@@ -50,7 +50,7 @@ def crash_of(
     before = Observer(index, runtime)  # what it reads is computed without it
     before.feed(feeds)
     for name, value in given.items():
-        before.put(name, value, type_of(value))
+        before.put(name, value)
     # a trip count may be an initializer, which is no input of the culprit
     weights = [name for name in node.input[:1] if name in index.initializers]
     read = before.fetch(culprit.inputs + weights)
@@ -117,7 +117,7 @@ class _Prefix:
         self.observer = Observer(self.index, self.runtime)
         self.observer.feed(self.feeds)
         for name, value in self.given.items():
-            self.observer.put(name, value, type_of(value))
+            self.observer.put(name, value)
 
     def runs(self, count: int) -> bool:
         """Return whether the first `count` nodes run; keep the values that later nodes need."""

@@ -317,7 +317,7 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     unknown = [name for name in names if name not in space.stored]
     return Culprit(
         value=value,
-        outputs=[name for name in index.nodes[position].output if name],
+        outputs=list(index.outputs_of([position])),
         inputs=space.entering(positions),
         **place_of(space, position, positions if unknown else [position]),
     )

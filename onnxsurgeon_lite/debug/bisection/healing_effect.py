@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 
 def effect_of(
@@ -38,7 +38,7 @@ def effect_of(
         stored, actual = tensors[name]
         if stored is not None and not unlike(actual, stored):
             value = cast_like(actual, stored)
-            alone.put(name, value, type_of(value))
+            alone.put(name, value)
     after = alone.fetch(walk.targets)
     before = sum(map(output_error, filter(None, judge.outputs.values())))
     left = sum(

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit, Finding
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.runtime.float64 import convolve
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 from onnxsurgeon_lite.tensors.grid import Wide, rms, wide
@@ -115,7 +116,7 @@ def _conv(node: NodeProto, read: Sequence[Wide]) -> Wide | None:
 
 def _matmul(node: NodeProto, read: Sequence[Wide]) -> Wide:
     """Compute a MatMul, or a Gemm with its attributes."""
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = attributes_of(node)
     a, b = (
         x.T if given.get(key) else x for key, x in zip(("transA", "transB"), read, strict=False)
     )

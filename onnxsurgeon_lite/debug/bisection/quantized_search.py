@@ -33,7 +33,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.comparison import Tolerance, apart
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -178,7 +178,7 @@ class QuantizedSearch:
         for read in found.inputs:
             if read in values.known or read in values.feeds:
                 given = values.given(read)
-                observer.put(read, given, type_of(given))
+                observer.put(read, given)
         diagnosis = Diagnosis(space, observer, judge, result, values.feeds, self.changed)
         culprit = diagnosis.culprit(space.number[name], region)
         node = index.nodes[fault.position]

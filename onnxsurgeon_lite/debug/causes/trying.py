@@ -20,12 +20,14 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, is_array
+from onnxsurgeon_lite.tensors.grid import rms
 
 Edited = tuple[Hypothesis, ModelProto]
 
@@ -190,8 +192,7 @@ class Bench:
         graph = result.model.proto.graph
         # constants that stay are not sent
         changed = [t for t in graph.initializer if self.place.index.initializers.get(t.name) != t]
-        del graph.initializer[:]
-        graph.initializer.extend(changed)
+        assign(graph.initializer, changed)
         return bytes(result.model.proto.SerializeToString())
 
     def _run(self, edited: Sequence[Edited]) -> Iterator[Outcome]:
@@ -280,8 +281,7 @@ def relative_error(actual: RunValue, wanted: Array) -> float:
         return float((actual != wanted).any())
     a, w = (np.nan_to_num(wide(sampled(x))) for x in (actual, wanted))
     with np.errstate(all="ignore"):
-        scale = float(np.sqrt(np.mean(np.square(w)))) or 1.0
-        return float(np.sqrt(np.mean(np.square(a - w)))) / scale
+        return rms(a - w) / (rms(w) or 1.0)
 
 
 def _drawn(families: Iterable[Iterable[Hypothesis]], count: int) -> Iterator[list[Hypothesis]]:

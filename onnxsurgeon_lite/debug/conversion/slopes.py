@@ -9,6 +9,7 @@ from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.judge import Values
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import opened
@@ -73,8 +74,7 @@ def _with_total(model: Model, outputs: Sequence[str]) -> Model:
         graph.node.append(helper.make_node("Mul", [name, _sign(name)], [weighted]))
         graph.node.append(helper.make_node("ReduceSum", [weighted], [total], keepdims=0))
     graph.node.append(helper.make_node("Sum", sums, [_TOTAL]))
-    del graph.output[:]
-    graph.output.append(helper.make_tensor_value_info(_TOTAL, _FLOAT, []))
+    assign(graph.output, [helper.make_tensor_value_info(_TOTAL, _FLOAT, [])])
     return result
 
 

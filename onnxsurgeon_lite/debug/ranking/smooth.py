@@ -8,6 +8,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.dtypes import from_array, is_array, numpy_dtype, to_array
 
@@ -61,8 +62,7 @@ def _widen(model: Model) -> None:
     for graph in walk.graphs(proto):
         casts = [_cast_behind(t) for t in graph.initializer if t.data_type in _HALF]
         nodes = casts + list(map(_copy, graph.node))
-        del graph.node[:]
-        graph.node.extend(nodes)
+        assign(graph.node, nodes)
         _declare((*graph.input, *graph.output, *graph.value_info))
         _widen_attributes(graph.node)
     for function in proto.functions:

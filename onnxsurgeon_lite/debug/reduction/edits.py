@@ -80,7 +80,7 @@ def keeping(failing: Failing, kept: Collection[int], seen: SeenValues, frozen: b
     # what they make for others, and what a node makes for none
     ends = list[str]()
     for place in sorted(nodes):
-        own = [name for name in index.nodes[place].output if name]
+        own = list(index.outputs_of([place]))
         readers = index.readers(own)
         for_others = [n for n in own if n in index.outputs or not nodes.issuperset(readers[n])]
         # an output that others read is an output of the cut; a node that none reads keeps its first one

@@ -17,7 +17,8 @@ from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, type_of
+from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
 
@@ -109,7 +110,7 @@ class _FrameBody:
         """
         inner = self.enter(number)
         for name, array in given.items():
-            inner.put(name, array, type_of(array))
+            inner.put(name, array)
         # the first iteration begins with outer values, later ones with the results of the one before
         if before is None:
             inner.take({name: start for name, (start, _) in states.items()}, self.outer)
@@ -175,7 +176,7 @@ def _loop(outer: Frame, position: int) -> Iterator[Frame]:
 
 def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
-    count = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
+    count = integer(node, "num_scan_inputs")
     first = len(node.input) - count
     body = _FrameBody.of(outer, position, "body")
     # Scan: inputs (states, scanned), body: (states, slices) -> (states, slices)
@@ -226,7 +227,7 @@ def _stack(
     for name, slices, axis, reverse in zip(names, stacks, axes, backwards, strict=False):
         if name:
             array = np.stack(slices[::-1] if reverse else slices, axis)
-            outer.put(name, array, type_of(array))
+            outer.put(name, array)
     _settle(outer, names, inner)
 
 

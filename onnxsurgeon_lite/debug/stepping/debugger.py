@@ -232,7 +232,7 @@ class Debugger:
         # where the next `list` goes on
         listing.end = len(index.nodes) if whole else start + 2 * AROUND + 1
         for position in index.order[0 if whole else start : listing.end]:
-            made = [name for name in index.nodes[position].output if name]
+            made = list(index.outputs_of([position]))
             edges = f"{', '.join(index.reads[position])} -> {', '.join(made)}"
             stops = "B" if self.breakpoints.at(frame, position) else " "
             # each line: B for a breakpoint, -> for the node that was computed last, what it is, what it reads and makes

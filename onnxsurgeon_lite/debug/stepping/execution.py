@@ -147,7 +147,7 @@ class Execution:
         for name, value in feeds.items():
             main.put(name, value, self.index.inputs[name].type)
         for name, value in self._set.items():
-            main.put(name, value, type_of(value))
+            main.put(name, value)
         self.fed = feeds
 
     def _make(self, missing: list[str]) -> Feeds:

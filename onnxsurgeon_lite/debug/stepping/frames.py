@@ -15,7 +15,7 @@ from onnxsurgeon_lite.model import function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape
 
 _LONGEST = 256  # nodes that are computed together
 _SOON = 0.5  # seconds that they should take, so that a slow one can be named when it is interrupted
@@ -123,11 +123,11 @@ class Frame:
     def made(self, position: int) -> list[str]:
         """The values of a node that something reads; the first one where nothing does."""
         index = self.index
-        names = [name for name in index.nodes[position].output if name]
+        names = list(index.outputs_of([position]))
         used = [name for name in names if name in index.consumers or name in index.outputs]
         return used or names[:1]
 
-    def put(self, name: str, value: RunValue, kind: TypeProto) -> None:
+    def put(self, name: str, value: RunValue, kind: TypeProto | None = None) -> None:
         """Have a value under a name, whatever the graph computes."""
         # a kept value wins over computing it: so a node need not be run, or is given other outputs
         self.observer.forget([name])
@@ -140,7 +140,7 @@ class Frame:
         for name, theirs in names.items():
             constant = source.constant(theirs)
             if constant is not None:
-                self.put(name, constant, type_of(constant))
+                self.put(name, constant)
         taken = {name: theirs for name, theirs in names.items() if source.constant(theirs) is None}
         source.need(taken.values())
         self.observer.forget(taken)

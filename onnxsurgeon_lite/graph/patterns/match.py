@@ -404,7 +404,7 @@ class Matcher:
         # results may be read by anybody
         results = {found.values[name] for name in self.rule.pattern.function.output}
         for position in sorted(removed):
-            for name in filter(None, self.index.nodes[position].output):
+            for name in self.index.outputs_of([position]):
                 others = [user for user in self.index.users(name) if user not in removed]
                 if name not in results and (others or name in self.index.outputs):
                     who = self.index.describe(others[0]) if others else "an output of the graph"

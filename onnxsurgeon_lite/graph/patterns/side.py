@@ -13,6 +13,7 @@ from onnx import FunctionProto, NodeProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model import copied, walk
+from onnxsurgeon_lite.model.messages import assign
 
 _MOST_CALLS = 100
 
@@ -147,8 +148,7 @@ def _inserted(side: PatternGraph, place: int, part: PatternGraph) -> PatternGrap
     new = part.renamed(names)
     function = copied(side.function)
     nodes = [*function.node[:place], *new.function.node, *function.node[place + 1 :]]
-    del function.node[:]
-    function.node.extend(nodes)
+    assign(function.node, nodes)
     for known, added in (  # attribute variables of the part become those of the side
         (function.attribute, own.attribute),
         (function.attribute_proto, own.attribute_proto),

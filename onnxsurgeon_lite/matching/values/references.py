@@ -30,6 +30,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
 from onnxsurgeon_lite.matching.values.pair_table import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -520,6 +521,5 @@ def unquantized(index: GraphIndex) -> GraphIndex:
     # the quantizers themselves are no longer read
     read = set(walk.inputs(graph.node)) | index.outputs.keys()
     kept = [node for node in graph.node if read & set(node.output)]
-    del graph.node[:]
-    graph.node.extend(kept)
+    assign(graph.node, kept)
     return GraphIndex.of(model)

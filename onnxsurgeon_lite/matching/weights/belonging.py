@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model.messages import integer
 
 Parts = tuple[str, ...]
 _Group = tuple[int, Parts]
@@ -291,7 +292,7 @@ def _senses(index: GraphIndex, name: str, is_transposed: bool) -> Iterator[Sense
             )
         elif node.op_type in ("MatMul", "Gemm") and name in node.input[:2]:
             slot = list(node.input).index(name)
-            transposes = any(a.name == ("transA", "transB")[slot] and a.i for a in node.attribute)
+            transposes = bool(integer(node, ("transA", "transB")[slot]))
             # each of the three exchanges the roles of the two axes once
             # on the left it is as transposed on the right
             turns = is_transposed + transposes + slot

@@ -39,6 +39,7 @@ from onnxsurgeon_lite.matching.weights.folding import (
 )
 from onnxsurgeon_lite.matching.weights.pieces import Pieces, PieceTable
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
@@ -555,7 +556,7 @@ def _floats(index: GraphIndex) -> Iterator[tuple[str, TensorProto]]:
 def _channels(node: NodeProto) -> int:
     """Return the axis of the output channels in a weight."""
     if node.op_type == "Gemm":
-        return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
+        return 0 if integer(node, "transB") else 1
     return int(node.op_type == "ConvTranspose")
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from onnx import GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto
 
 from onnxsurgeon_lite.model import drop
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 
@@ -42,7 +43,7 @@ def to_loop(
         The new names of the elements that the body iterates over, because a node's output must not shadow an outer
         value; and the outputs that a Loop cannot stack, which the Loop still lacks.
     """
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = attributes_of(node)
     scanned = given["num_scan_inputs"]
     # a Scan's inputs: first its states, then what it iterates over
     states = len(node.input) - scanned

@@ -97,6 +97,10 @@ class Term:
         chosen = [like.of(v) if not isinstance(v, Term) else v for v in (then, other)]
         return self.tape.op("Where", self, *chosen).typed(like.dtype)
 
+    def up_to(self) -> "Term":
+        """Return the numbers 0, 1, ... that are less than this one."""
+        return self.tape.op("Range", self.of(0), self, self.of(1))
+
     def function(self, op_type: str) -> "Term":
         """Return an operator of one input, applied."""
         return self.tape.op(op_type, self)
@@ -402,7 +406,7 @@ class Tape:
         if static is not None and math.prod(static) <= 4096:
             return self.array(np.arange(math.prod(static), dtype=np.int64).reshape(static))
         size = self.op("Squeeze", self.size(value))
-        return self.reshaped(self.op("Range", size.of(0), size, size.of(1)), value)
+        return self.reshaped(size.up_to(), value)
 
     def scattered(self, places: Term, numbers: Term, like: Term) -> Term:
         """Return zeros in the shape of a value, with numbers added at the elements of these numbers."""

@@ -6,6 +6,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
 from onnxsurgeon_lite.surgery.precision.plan import Plan
@@ -99,8 +100,7 @@ class Rewriting:
             for made in filter(None, step.outputs):
                 nodes += self._ready(made)
         ordered = [copied(node) for node in nodes]  # copies: the nodes are about to be deleted
-        del target.node[:]
-        target.node.extend(ordered)
+        assign(target.node, ordered)
         self._import(target, ordered)
         self._declare(scope)
 
@@ -177,8 +177,7 @@ class Rewriting:
         names = self.names[site]
         if False not in names:
             value = helper.make_attribute("value", self._narrowed(site, ""))
-            del step.node.attribute[:]
-            step.node.attribute.append(value)
+            assign(step.node.attribute, [value])
 
     def _narrowed(self, site: Site, name: str) -> TensorProto:
         assert site.constant is not None

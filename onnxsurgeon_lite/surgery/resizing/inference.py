@@ -18,6 +18,7 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import dims_of, fixed_shape
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import copied, is_standard, walk
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, in_range, varies
 from onnxsurgeon_lite.surgery.shape_values import is_known, shape_values
 from onnxsurgeon_lite.tensors import dtypes
@@ -247,7 +248,7 @@ def _misfit(node: NodeProto, kinds: Sequence[TypeProto]) -> str:
     if axes is None or len(kinds) < 2:
         return ""
     given, weight = (_size(kind, axis) for kind, axis in zip(kinds, axes, strict=True))
-    groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+    groups = integer(node, "group", 1)
     # the weight of a grouped Conv has the channels of one group
     needed = weight * groups if weight and node.op_type == "Conv" else weight
     if not given or not needed or given == needed:

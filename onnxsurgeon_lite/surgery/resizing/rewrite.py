@@ -11,6 +11,7 @@ from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.index import dims_of, onnx_opset
 from onnxsurgeon_lite.model import Model, drop, walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import (
@@ -335,8 +336,7 @@ class Resizing:
             placed += self.inserted.get((key, position), ())
             if (key, position) not in self.removed:
                 placed.append(node)
-        del scope.graph.node[:]
-        scope.graph.node.extend(placed)
+        assign(scope.graph.node, placed)
 
     def _declare(self, scope: Scope) -> None:
         graph, states = scope.graph, scope.states

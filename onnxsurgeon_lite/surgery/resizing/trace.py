@@ -18,7 +18,6 @@ from onnx import (
     TensorShapeProto,
     TypeProto,
     ValueInfoProto,
-    helper,
 )
 
 from onnxsurgeon_lite.errors import ShapeError
@@ -28,6 +27,7 @@ from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import NodeRow, every_read, rows_of
 from onnxsurgeon_lite.model import Model, copied, function_key, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key, check_functions
+from onnxsurgeon_lite.model.messages import assign, attributes_of
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     SizeInference,
@@ -219,7 +219,7 @@ class _Tracer:
 
     def _scan(self, visit: Visit) -> list[State]:
         name, graph = walk.bodies(visit.node)[0]
-        attributes = {a.name: helper.get_attribute_value(a) for a in visit.node.attribute}
+        attributes = attributes_of(visit.node)
         count = len(visit.node.input) - attributes.get("num_scan_inputs", 0)
         names = {info.name: slot for slot, info in enumerate(graph.input)}
         # states first, then what is read along an axis
@@ -348,8 +348,7 @@ def stacked(state: State, axis: int, count: Axis | None) -> State:
         kind = copied(one)
         dims = list(dims_of(one))
         dims.insert(place, TensorShapeProto.Dimension(dim_value=number))
-        del kind.tensor_type.shape.dim[:]
-        kind.tensor_type.shape.dim.extend(dims)
+        assign(kind.tensor_type.shape.dim, dims)
         types.append(kind)
     return State(tuple(types), tuple(axes), None, state.follows)
 

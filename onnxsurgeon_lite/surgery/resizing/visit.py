@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.surgery.resizing.inference import (
     InferenceFailed,
     SizeInference,
@@ -158,13 +159,13 @@ class Visit:
         return list(zip(*columns, strict=True)) if len(set(map(len, columns))) == 1 else None
 
     def attribute(self, name: str, default: int) -> int:
-        return next((a.i for a in self.node.attribute if a.name == name), default)
+        return integer(self.node, name, default)
 
     def demanded(self) -> dict[int, Size]:
         """Return the sizes that consumers need of the first output's axes."""
         return self.context.demands.get((self.scope.path, self.node.output[0]), {})
 
-    def refill(
+    def assign(
         self, slot: int, entries: Sequence[Entry], effect: Sequence[Size], reason: str
     ) -> None:
         """Replace a shape operand by `entries`, which give the sizes `effect`."""
@@ -222,7 +223,7 @@ class Visit:
             if state is not None and len(state.sizes() or ()) != 1:
                 raise self.blocked(f"operand {slot} differs between the exports and is not a shape")
             entries = [self.plan.fixed(size) for size in effect]
-            self.refill(slot, entries, effect, "it differs between the exports")
+            self.assign(slot, entries, effect, "it differs between the exports")
 
     def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
         """Require a size along an axis of a fixed operand: at its source, or by an Expand here.

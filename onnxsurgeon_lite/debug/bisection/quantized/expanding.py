@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.block_quantized import PRODUCT, Blocks, blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.tensors.dtypes import Shape, from_array
 
 _SUFFIX = "_quantized"
@@ -36,7 +37,7 @@ class _Form:
     @classmethod
     def of(cls, node: NodeProto) -> "_Form | None":
         form = _FORMS.get(node.op_type)
-        if form is None or any(a.name == "channels_last" and a.i for a in node.attribute):
+        if form is None or integer(node, "channels_last"):
             return None
         return (
             form if form.operands else replace(form, operands=tuple(range(2, len(node.input), 3)))
@@ -184,7 +185,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
 
 def _weight_axis(node: NodeProto) -> int:
     """Return the axis of the output channels of a weight."""
-    transposed = any(a.name == "transB" and a.i for a in node.attribute)
+    transposed = integer(node, "transB")
     return 0 if node.op_type == "QLinearConv" or transposed else 1
 
 

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import dims_of
 from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.model import copied, is_standard, walk
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.surgery.gradients.expansion import written
 from onnxsurgeon_lite.surgery.gradients.step import is_float
@@ -96,7 +97,7 @@ class _Iteration:
             writes = tuple(_Rows(name, slot=len(states) + i) for i, name in enumerate(rest))
             return cls(body, states, (), writes, count, going)
         # a Scan: its first inputs are states, the last ones are read row by row
-        number = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
+        number = integer(node, "num_scan_inputs")
         first = len(node.input) - number
         states = tuple(zip(node.input[:first], inputs, outputs, strict=False))
         listed = {a.name: list(a.ints) for a in node.attribute if a.type == AttributeProto.INTS}

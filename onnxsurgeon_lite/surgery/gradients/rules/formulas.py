@@ -262,7 +262,7 @@ def running_product(s: GradientStep) -> list[Term]:
     order = [i for i in range(s.rank) if i != axis] + [axis]
     rows = t.op("Unsqueeze", t.transposed(s.a, order), [-2])
     size = t.op("Squeeze", t.dim(s.a, axis))
-    place = t.op("Range", size.of(0), size, size.of(1))
+    place = size.up_to()
     ends = t.op("Unsqueeze", place, [1])
     # which elements count: up to the end, or from it on
     one, other = (ends, place) if not s.integer("reverse") else (place, ends)

@@ -174,7 +174,7 @@ def _running(s: GradientStep, x: Term) -> Term:
     t = s.tape
     steps = t.op("Squeeze", t.op("Shape", x, start=0, end=1).typed(TensorProto.INT64))
     lengths = t.op("Unsqueeze", s.input(_LENGTHS).cast(TensorProto.INT64), [1])
-    places = t.op("Range", steps.of(0), steps, steps.of(1))
+    places = steps.up_to()
     return t.op("Unsqueeze", places, [1, 2]) < lengths
 
 

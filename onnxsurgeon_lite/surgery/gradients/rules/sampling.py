@@ -149,7 +149,7 @@ def deformed(s: GradientStep) -> list[Term]:
         # where an element of the kernel would be, moved by its offset
         inner = t.array(np.indices(sizes)[axis].reshape(-1, 1, 1) * dilations[axis])
         size = t.op("Squeeze", out[axis])
-        outer = t.op("Range", size.of(0), size, size.of(1)) * strides[axis] - pads[axis]
+        outer = size.up_to() * strides[axis] - pads[axis]
         line = t.op("Unsqueeze", outer, [1]) if axis == 0 else outer
         moved = t.op("Gather", offsets, t.number(axis, TensorProto.INT64), axis=3)
         at = moved + (line + inner).cast(moved.dtype)

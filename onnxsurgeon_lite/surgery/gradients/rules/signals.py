@@ -100,7 +100,7 @@ def stft(s: GradientStep) -> list[Term]:
 
 
 def _range(count: Term) -> Term:
-    return count.tape.op("Range", count.of(0), count, count.of(1))
+    return count.up_to()
 
 
 RULES: dict[str, Rule] = {"DFT": (_dft,)}
