@@ -71,6 +71,7 @@ def function_at(place: str, what: str) -> Callable[..., object]:
     path, _, name = place.rpartition(":")
     if not path.endswith(".py") or not os.path.isfile(path):
         raise UsageError(f"there is no {what} at {place!r}", "write FILE.py:function")
+    # a module of that file alone: nothing is imported, and nothing stays
     module = types.ModuleType(os.path.basename(path).removesuffix(".py"))
     module.__file__ = path
     with calling(path), open(path, "rb") as file:

@@ -24,6 +24,7 @@ def require_regular(path: Path, folder: Path | None = None, limit: int | None = 
         ReferenceSetError: the path is anything else.
         OSError: there is nothing at the path.
     """
+    # of the file that a link leads to, which is looked at before it is opened
     status = path.stat()
     real = path.resolve()
     if not stat.S_ISREG(status.st_mode):

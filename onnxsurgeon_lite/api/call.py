@@ -132,6 +132,14 @@ class ComparingOnFeeds(MakingFeeds, ComparingRuns, total=False):
     """Runs on feeds that are compared with others."""
 
 
+def indexed(model: object) -> "GraphIndex":
+    """Return a model's graph, indexed."""
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.model import loaded
+
+    return GraphIndex.of(loaded(cast("ModelLike", model)))
+
+
 @dataclass
 class Call:
     """A call under way; a context manager that ends the processes it started.
@@ -232,11 +240,8 @@ class Call:
         return self.stack.enter_context(runtime_of(options, child))
 
     def index(self, model: object) -> "GraphIndex":
-        """Return a model's graph, indexed."""
-        from onnxsurgeon_lite.graph.index import GraphIndex
-        from onnxsurgeon_lite.model import loaded
-
-        index = GraphIndex.of(loaded(cast("ModelLike", model)))
+        """Return a model's graph, indexed; the page of the result draws it."""
+        index = indexed(model)
         self.models.append(index)
         return index
 

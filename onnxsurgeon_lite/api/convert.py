@@ -131,6 +131,7 @@ def _quantized(
     call: Call,
 ) -> "Conversion":
     """Quantize with onnxruntime's tools."""
+    # only a goal, or a calibration, runs models
     child = call.child() if goal is not None or calibrate else None
     from onnxsurgeon_lite.debug.conversion.integers import Integers, named
     from onnxsurgeon_lite.runtime.quantizing import Quantizing

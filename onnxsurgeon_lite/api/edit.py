@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_hints
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds
+from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds, indexed
 from onnxsurgeon_lite.api.spelling import KEYWORD, bound, documented, options, spelled
 
 if TYPE_CHECKING:
@@ -123,12 +123,11 @@ def _simplified(
     call: Call,
 ) -> "EditResult":
     """Keep those steps of `simplify` whose result agrees with the original."""
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.prove import StepProof
 
     assert isinstance(step, passes.Simplify)  # by its name
     call.progress("proving by running")
-    index = GraphIndex.of(original)
+    index = indexed(original)
     trials = call.trials(index, feeds, runtime, {})
     # steps whose result differs from the original are taken back
     done, line = StepProof(index, trials, runtime).proved(step, result)
@@ -192,11 +191,10 @@ def _verified(
         needed: an original that does not run is an error; otherwise the result says so.
     """
     from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching import verify as verifying
     from onnxsurgeon_lite.matching.trials import unmoved_notes
 
-    sides = GraphIndex.of(original), GraphIndex.of(result.model)
+    sides = indexed(original), indexed(result.model)
     # inputs that became constants are fed with these numbers in the original
     held = {n: original.array(t) for n, t in done.frozen.items() if n in sides[0].inputs}
     known = verifying.known_feeds(*sides)

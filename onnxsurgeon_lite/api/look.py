@@ -1,6 +1,7 @@
 """Look at models: inspect, text, check, diff."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
@@ -12,9 +13,11 @@ from onnxsurgeon_lite.api.call import (
     OptLevel,
     Placing,
     RunOnFeeds,
+    indexed,
 )
 from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.errors import GraphError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,24 +97,24 @@ def inspect(
             return call.done(_distributions(model, value))
         from onnxsurgeon_lite.graph import summary as inspecting
         from onnxsurgeon_lite.graph.bodies import enter
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.selecting.select import select_node, select_values
         from onnxsurgeon_lite.model import loaded
 
+        # a page is drawn while the facts are found
         known = loaded(cast("ModelLike", model))
         call.draw(known)
         if placement:
-            return call.done(_placement(known, call))
+            return call.done(_placement(indexed(known), call))
         if optimized:
             from onnxsurgeon_lite.debug.profiling.fusions import fusions
 
-            index = GraphIndex.of(known)
-            return call.done(fusions(index, GraphIndex.of(_optimized(index, call, weights=False))))
+            index = indexed(known)
+            return call.done(fusions(index, indexed(_optimized(index, call, weights=False))))
         if node is not None:
-            index, name = enter(GraphIndex.of(known), node)
+            index, name = enter(indexed(known), node)
             return call.done(inspecting.summarize_node(index, select_node(index, name)))
         if value is not None:
-            index = GraphIndex.of(known)
+            index = indexed(known)
             selected = select_values(index, [value], inner=True)
             index.learn_types(name for name in selected.names if name in index)  # all at once
             found = (inspecting.summarize_value(index, name) for name in selected.names)
@@ -120,21 +123,17 @@ def inspect(
         if tree:
             from onnxsurgeon_lite.graph.modules import module_tree
 
-            return call.done(module_tree(GraphIndex.of(known), depth))
+            return call.done(module_tree(indexed(known), depth))
         summary = inspecting.summarize(known)
         return call.done(inspecting.OperatorCounts(**vars(summary)) if ops else summary)
 
 
-def _placement(model: "Model", call: Call) -> "Placement":
+def _placement(index: "GraphIndex", call: Call) -> "Placement":
     """Ask the runtime where it places the nodes, or see it in a run."""
-    from dataclasses import replace
-
     from onnxsurgeon_lite.debug.profiling import profile
     from onnxsurgeon_lite.debug.profiling.placement import RECORD, placement, placement_of
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.runtime.options import require_ort
 
-    index = GraphIndex.of(model)
     index.require_sound()
     options = call.options()
     require_ort("inspect --placement", options, any_python=True)
@@ -205,7 +204,6 @@ def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distri
     from functools import partial
 
     from onnxsurgeon_lite.api.run import is_model
-    from onnxsurgeon_lite.errors import UnknownNameError
     from onnxsurgeon_lite.tensors.statistics import Distributions, distributions
 
     tensors: list[tuple[str, Callable[[], RunValue]]]
@@ -284,7 +282,6 @@ def check(
         >>> osl.check("linear_func.onnx").valid
         True
     """
-    from onnxsurgeon_lite.errors import GraphError
     from onnxsurgeon_lite.graph import check as checking
     from onnxsurgeon_lite.model import loaded
 
@@ -295,55 +292,44 @@ def check(
             return checking.refused(error, "the model" if isinstance(model, bytes) else str(model))
         found = checking.check(known, full)
         if isinstance(model, str | PathLike) and Path(model).is_dir():
-            found = _with_package(found, known, Path(model))
+            found = _with_package(found, indexed(known), Path(model))
         if config is not None:
-            found = _with_config(found, known, Path(config))
+            found = _with_config(found, indexed(known), Path(config))
         return call.done(_with_refused(found, known, call) if run else found)
 
 
-def _with_package(found: "CheckResult", model: "Model", folder: Path) -> "CheckResult":
+def _with_package(found: "CheckResult", index: "GraphIndex", folder: Path) -> "CheckResult":
     """Add how a model agrees with the configuration of its package."""
-    from dataclasses import replace
-
     from onnxsurgeon_lite.graph.config import agreements_of_package
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model.loading import PACKAGE
     from onnxsurgeon_lite.untrusted import json_of
 
     package = json_of(folder / PACKAGE, folder)
-    return replace(found, config=agreements_of_package(GraphIndex.of(model), package))
+    return replace(found, config=agreements_of_package(index, package))
 
 
-def _with_config(found: "CheckResult", model: "Model", path: Path) -> "CheckResult":
+def _with_config(found: "CheckResult", index: "GraphIndex", path: Path) -> "CheckResult":
     """Add how a model agrees with its configuration."""
-    from dataclasses import replace
-
-    from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.graph.config import agreements
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.untrusted import json_of
 
     path = path / "config.json" if path.is_dir() else path
-    fields = agreements(GraphIndex.of(model), json_of(path))
+    fields = agreements(index, json_of(path))
     # what both lack proves nothing
     if all(field.agrees is None or (field.agrees and field.wanted == "0") for field in fields):
         raise UsageError(
             f"nothing of {str(path)!r} can be compared with the graph",
             "give the config.json of a language model that transformers wrote",
         )
-    return replace(found, config=(*found.config, *fields))
+    return replace(found, config=found.config + tuple(fields))
 
 
 def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckResult":
     """Add the nodes that the runtime refuses, where the graph can be indexed."""
-    from dataclasses import replace
-
     from onnxsurgeon_lite.debug.refused import refused
-    from onnxsurgeon_lite.errors import GraphError
-    from onnxsurgeon_lite.graph.index import GraphIndex
 
     try:
-        index = GraphIndex.of(model)
+        index = indexed(model)
         index.require_sound()
     except GraphError:
         return found
@@ -387,7 +373,6 @@ def diff(
         (False, "Conv 'Conv_6' (@6)")
     """
     with Call(opt=opt, html=html, force=force, **how) as call:
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import diff as differing
         from onnxsurgeon_lite.matching.verify import known_feeds
         from onnxsurgeon_lite.model import loaded
@@ -398,12 +383,12 @@ def diff(
         # feeds are needed to run, and to match values by their numbers
         given: Feeds = {}
         if run:
-            indexes = GraphIndex.of(models[0]), GraphIndex.of(models[1])
+            indexes = indexed(models[0]), indexed(models[1])
             runtime = call.started()
             trials = call.trials(indexes[0], feeds, runtime, known_feeds(*indexes))
             given = trials[0].feeds
         elif map == "auto":
-            given = call.feeds(GraphIndex.of(models[0]), feeds)
+            given = call.feeds(indexed(models[0]), feeds)
         known = _same_nodes(models, None if map is None else str(map), given, call)
         found = differing.diff(*models, allowed, known)
         if run:
@@ -418,14 +403,10 @@ def _same_nodes(
 ) -> list[tuple[int, int]]:
     if map is None:
         return []
-    from pathlib import Path
-
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.values import load_map
     from onnxsurgeon_lite.matching.values.run_both import match_models, same_nodes
 
-    a = GraphIndex.of(models[0])
-    b = GraphIndex.of(models[1])
+    a, b = indexed(models[0]), indexed(models[1])
     if map != "auto":
         return same_nodes(a, b, load_map(Path(map)))
     matched = match_models(a, b, feeds, call.started(opt="none"), call.progress)

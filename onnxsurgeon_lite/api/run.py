@@ -150,6 +150,7 @@ def _with_node(
     if runtime.options.runtime != ORT:
         return error
     runtime.options = replace(runtime.options, opt="none")
+    # run on without optimization, in smaller and smaller parts
     wanted = [name for name in names or index.outputs if name in index.producer]
     targets = wanted or list(index.outputs)
     try:

@@ -199,6 +199,7 @@ def _serve(tools: Tools) -> None:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
 
+    # what an assistant may know of a tool before it calls it
     async def on_list_tools(_: Any, __: Any) -> Any:
         hints = types.ToolAnnotations(read_only_hint=tools.folder is None, open_world_hint=False)
         listed = [
@@ -212,6 +213,7 @@ def _serve(tools: Tools) -> None:
         ]
         return types.ListToolsResult(tools=listed)
 
+    # a call runs in a thread, so that the server still answers
     async def on_call_tool(_: Any, asked: Any) -> Any:
         code, text = await anyio.to_thread.run_sync(tools.call, asked.name, asked.arguments or {})
         said = types.TextContent(type="text", text=f"{text}\nexit code {code}")

@@ -49,6 +49,7 @@ class Standardize:
                 f"standard forms need opset {LEAST_OPSET}, the model imports {version}",
                 f"onnxdbg edit opset MODEL {LEAST_OPSET}",
             )
+        # what has no standard form stays, with the reason as a note
         result, counts, reasons = _standard(model)
         notes = list(reasons.values())
         if not counts and notes:

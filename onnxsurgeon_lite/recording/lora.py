@@ -38,6 +38,7 @@ def with_lora(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) ->
         raise UsageError(
             f"nothing says the alpha of {adapter.place!r}", "give it: --alpha 16, as in training"
         )
+    # beside each weight its A and B, which must have its sizes
     factor = float(str(config["lora_alpha"])) if alpha is None else alpha
     merged = {}
     for name, parts in _pairs(adapter, config).items():
@@ -53,6 +54,7 @@ def with_lora(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) ->
                 f"B {list(b.shape)} @ A {list(a.shape)} does not fit {name!r}",
                 "give the checkpoint that was adapted",
             )
+        # "rank-stabilized" adapters divide by the root of the rank
         rank = math.sqrt(len(a)) if config.get("use_rslora") else len(a)
         merged[name] = Entry(partial(_merged, base, name, a, b, factor / rank), shape)
     return replace(base, entries=dict(base.entries) | merged)

@@ -51,6 +51,7 @@ class Bypass:
             raise EditError(
                 f"{what} would leave these dangling: {shown}", "rewire their readers first"
             )
+        # for each value that leaves the one that replaces it; more than one is a question
         found = dict[str, str]()
         for value in self.leaving:
             chosen = self._instead(value, bridge)
@@ -60,6 +61,7 @@ class Bypass:
                     f"choose one of {listed(chosen)} with --bridge",
                 )
             found.update((value, other) for other in chosen)
+        # a part that nothing replaces cannot go
         stays = [name for name in self.leaving if name not in found]
         if stays and not found:
             raise EditError(
@@ -75,6 +77,7 @@ class Bypass:
         needed = index.read_by(index.ancestors([value], self.entering))
         # a bridge that the node makes itself is taken, too: the removal then refuses it with its reason
         usable = self._reads if is_node else self.entering
+        # what the value depends on and has the type of; constants are the last choice
         known = [bridge] if bridge in usable else self.entering
         fitting = [n for n in known if n in needed and self._fits(value, n, not is_node)]
         data = [n for n in fitting if constant(index, n) is None and n not in index.initializers]
@@ -126,6 +129,7 @@ def without_skip(node: NodeProto, bypass: Mapping[str, str]) -> dict[str, str]:
             f"{node.op_type} {node.name!r} would read one value in the place of two",
             "rewire it first: onnxdbg edit rewire MODEL OLD NEW --to NODE",
         )
+    # (x, skip, gamma, beta) -> (x, gamma, beta)
     sums = {name: value for name in node.output[_SUM:] if name}
     epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-12)
     node.op_type, node.domain = node.op_type.removeprefix("Skip"), ""
