@@ -25,7 +25,7 @@ from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import EXACT, agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, is_array
 
 _RANKS = (2, 1, 3, 4, 0)
 _SCALARS = 2  # inputs that are a scalar where others are not
@@ -230,7 +230,7 @@ def _with_ranks(index: GraphIndex) -> Iterator[GraphIndex]:
         yield GraphIndex.of(model)
 
 
-def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
+def _as_held(value: Stored, data_type: int) -> Stored:
     """Return made numbers as another dtype holds them: floats are spread over integers, so that they stay distinct."""
     if not is_array(value):
         return value

@@ -19,9 +19,9 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape, is_array
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape, Stored, is_array
 
-V = TypeVar("V", Array | list[Array], RunValue)
+V = TypeVar("V", Stored, RunValue)
 Pairing = Mapping[str, str]
 """Name in the original -> name in the edited model."""
 Turned = Mapping[str, Shape]
@@ -111,9 +111,7 @@ def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs:
     return found
 
 
-def _fitted(
-    name: str, value: Array | list[Array], declared: ValueInfoProto | None
-) -> Array | list[Array]:
+def _fitted(name: str, value: Stored, declared: ValueInfoProto | None) -> Stored:
     """Return a feed in the dtype that the edited model takes, if it holds the same numbers."""
     if not is_array(value) or declared is None:
         return value

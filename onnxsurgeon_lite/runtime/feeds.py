@@ -17,10 +17,10 @@ from onnxsurgeon_lite.runtime.attention_feeds import usual_dims, usual_fill
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.system import physical_memory
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Stored, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 
-Feeds = dict[str, Array | list[Array]]
+Feeds = dict[str, Stored]
 _MOST_AXES = 64  # of a numpy array
 _FILLS = ("zeros", "ones", "normal", "uniform")
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -193,7 +193,7 @@ def as_declared(index: GraphIndex, feeds: Feeds, said: list[str] | None = None) 
     return cast
 
 
-def _declared(declared: ValueInfoProto | None, value: Array | list[Array]) -> Array | list[Array]:
+def _declared(declared: ValueInfoProto | None, value: Stored) -> Stored:
     elem_type = declared.type.tensor_type.elem_type if declared is not None else 0
     if not elem_type or not is_array(value) or not dtypes.is_float(value.dtype):
         return value
@@ -387,7 +387,7 @@ def _default_fill(kind: TypeProto) -> str:
 
 def _filled(
     name: str, data_type: int, shape: list[int], fill: str | None, rng: "np.random.Generator"
-) -> Array | list[Array]:
+) -> Stored:
     dtype = dtypes.numpy_dtype(data_type)
     if fill is not None and not _is_known(fill):
         return _given(name, data_type, shape, fill)
@@ -441,7 +441,7 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def _given(name: str, data_type: int, shape: list[int], fill: str) -> Array | list[Array]:
+def _given(name: str, data_type: int, shape: list[int], fill: str) -> Stored:
     """Return the numbers that a fill gives itself."""
     # a single number fills the shape
     array = dtypes.to_array(make_tensor(name, parse(fill), data_type))
@@ -455,7 +455,7 @@ def _is_known(fill: str) -> bool:
     return kind in _FILLS and bool(colon) == (kind == "uniform")
 
 
-def _stored(name: str, path: str) -> Array | list[Array]:
+def _stored(name: str, path: str) -> Stored:
     """Read the fill of an input from a file: the tensor of its name, or the only one."""
     if not os.path.exists(path):
         raise FeedsError(
@@ -470,7 +470,7 @@ def _stored(name: str, path: str) -> Array | list[Array]:
     return stored.read(next(iter(stored)))
 
 
-def _file_line(name: str, stored: Array | list[Array], fed: Array | list[Array], path: str) -> str:
+def _file_line(name: str, stored: Stored, fed: Stored, path: str) -> str:
     """Say from which file a feed comes, and how it was changed."""
     if not is_array(stored) or not is_array(fed):
         return f"{name}: a sequence, from {path!r}"

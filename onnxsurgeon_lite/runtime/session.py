@@ -26,7 +26,7 @@ from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, provider_name
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.runtime.starting import started
 from onnxsurgeon_lite.tensors import dtypes, signature
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, RunValue, Shape
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, RunValue, Shape, Stored
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
 
 SIGNED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
@@ -249,7 +249,7 @@ class Runtime:
         pattern = _CHANGED if only_changing else _TRIED
         return list(dict.fromkeys(pattern.findall(self._child.log())))
 
-    def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:
+    def put(self, name: str, value: Stored, data_type: int | None = None) -> None:
         """Store a value in the child."""
         if isinstance(value, list):
             # elements under names that no value has, which `pack` takes together
@@ -463,7 +463,7 @@ class Runtime:
 
 def run_model(
     model: Model,
-    feeds: Mapping[str, Array | list[Array]],
+    feeds: Mapping[str, Stored],
     options: RuntimeOptions | None = None,
     runtime: Runtime | None = None,
 ) -> dict[str, RunValue]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import onnx
 
     Header = dict[str, object]
+    Values = dict[str, ort.OrtValue]
+    Reply = tuple[Header, list[memoryview]]
 
 _LEVELS = {
     "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -156,7 +158,7 @@ class Worker:
         optimized: str,
         profile: str,
         size: int,
-    ) -> tuple[Header, list[memoryview]]:
+    ) -> Reply:
         """Open a session on the model whose bytes follow.
 
         Its optimized graph is written to `optimized`, what it times to a file that begins so as `profile`.
@@ -215,7 +217,7 @@ class Worker:
 
     def do_put(
         self, name: str, data_type: int, shape: list[int], strings: list[str] | None
-    ) -> tuple[Header, list[memoryview]]:
+    ) -> Reply:
         """Store a value under a name; its bytes follow, unless it holds strings."""
         if strings is not None:
             self.store[name] = _string_tensor(strings, shape)
@@ -231,9 +233,7 @@ class Worker:
             self.stream.readinto(memory)
         return value
 
-    def do_pack(
-        self, name: str, elements: list[str], data_type: int
-    ) -> tuple[Header, list[memoryview]]:
+    def do_pack(self, name: str, elements: list[str], data_type: int) -> Reply:
         """Store a sequence of stored values."""
         if elements:
             values = [self.store.pop(element) for element in elements]
@@ -242,9 +242,7 @@ class Worker:
             self.store[name] = _run_node("SequenceEmpty", [], dtype=data_type)
         return {}, []
 
-    def do_run(
-        self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]
-    ) -> tuple[Header, list[memoryview]]:
+    def do_run(self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]) -> Reply:
         """Run on stored values (input name -> stored name); hold the fetched values, store the kept ones."""
         # each value once, even if it is fetched and kept
         names = list(dict.fromkeys(chain(fetch, keep)))
@@ -255,24 +253,20 @@ class Worker:
         self.store.update((stored, kept[name]) for name, stored in keep.items())
         return self._hold(results, fetch)
 
-    def do_runs(
-        self, samples: list[dict[str, tuple[int, list[int]]]], fetch: list[str]
-    ) -> tuple[Header, list[memoryview]]:
+    def do_runs(self, samples: list[dict[str, tuple[int, list[int]]]], fetch: list[str]) -> Reply:
         """Run on tensors (name -> dtype, shape) whose bytes follow, sample by sample; hold the values of all."""
         # the bytes follow the request in this order
         fed = [{name: self._read(*kind) for name, kind in sample.items()} for sample in samples]
         made = [self._run(given, fetch) for given in fed]
         return {"samples": [self._hold(values, fetch)[0]["values"] for values in made]}, []
 
-    def _run(self, given: dict[str, ort.OrtValue], names: list[str]) -> dict[str, ort.OrtValue]:
+    def _run(self, given: Values, names: list[str]) -> Values:
         if self.session is None:
             raise RuntimeError("no session is open")
         outputs = self.session.run_with_ort_values(names, given, self.running)
         return dict(zip(names, outputs))  # noqa: B905  `strict` came with Python 3.10
 
-    def do_profile(
-        self, feeds: dict[str, str], fetch: list[str], runs: int
-    ) -> tuple[Header, list[memoryview]]:
+    def do_profile(self, feeds: dict[str, str], fetch: list[str], runs: int) -> Reply:
         """Run several times on stored values; return the file that says how long each node took."""
         if self.session is None:
             raise RuntimeError("no session is open")
@@ -281,11 +275,11 @@ class Worker:
             self.session.run_with_ort_values(fetch, given, self.running)
         return {"file": self.session.end_profiling()}, []
 
-    def do_get(self, names: list[str]) -> tuple[Header, list[memoryview]]:
+    def do_get(self, names: list[str]) -> Reply:
         """Hold stored values, so that the parent can fetch them."""
         return self._hold({name: self.store[name] for name in names}, names)
 
-    def do_signatures(self, file: str, names: list[str]) -> tuple[Header, list[memoryview]]:
+    def do_signatures(self, file: str, names: list[str]) -> Reply:
         """Compute signatures of stored float tensors with the function in a file; their numbers follow, in order."""
         # this process does not import the package, so the function comes from its file
         signature_of = _loaded(file).signature_of
@@ -299,18 +293,16 @@ class Worker:
             headers.append({"shape": shape, "half": half, "bytes": payloads[-1].nbytes})
         return {"signatures": headers}, payloads
 
-    def do_shelve(self) -> tuple[Header, list[memoryview]]:
+    def do_shelve(self) -> Reply:
         """Hold the fetched values on, until a session is opened after the next one."""
         self.shelved = self.held
         return {}, []
 
-    def do_send(self, payload: int) -> tuple[Header, list[memoryview]]:
+    def do_send(self, payload: int) -> Reply:
         """Send the bytes of a held value."""
         return {}, [self.held[payload][1]]
 
-    def _hold(
-        self, values: dict[str, ort.OrtValue], fetch: list[str]
-    ) -> tuple[Header, list[memoryview]]:
+    def _hold(self, values: Values, fetch: list[str]) -> Reply:
         """Describe values; the fetched ones stay available until the next request."""
         headers = [
             # values of unfetched results are described, too: the parent learns their types
@@ -342,17 +334,17 @@ class Worker:
         self.held.append((value, _memory(value)))
         return {**header, "payload": len(self.held) - 1, "address": value.data_ptr()}
 
-    def do_forget(self, names: list[str]) -> tuple[Header, list[memoryview]]:
+    def do_forget(self, names: list[str]) -> Reply:
         for name in names:
             self.store.pop(name, None)
         return {}, []
 
-    def do_alias(self, names: dict[str, str]) -> tuple[Header, list[memoryview]]:
+    def do_alias(self, names: dict[str, str]) -> Reply:
         """Give stored values additional names (new name -> stored name)."""
         self.store.update([(new, self.store[old]) for new, old in names.items()])
         return {}, []
 
-    def do_about(self) -> tuple[Header, list[memoryview]]:
+    def do_about(self) -> Reply:
         """Return the runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
 
@@ -447,7 +439,7 @@ def _type(value: ort.OrtValue) -> onnx.TypeProto:
     return element if value.is_tensor() else onnx.helper.make_sequence_type_proto(element)
 
 
-def _apart(values: dict[str, ort.OrtValue], of: int) -> dict[str, ort.OrtValue]:
+def _apart(values: Values, of: int) -> Values:
     """Return some values of a run in memory of their own, if they are few: one alone keeps all of the run."""
     # all outputs of a run share an arena: one that is kept keeps it whole
     return {n: _copied(v) for n, v in values.items()} if 2 * len(values) < of else values

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+Near = Callable[[int], Iterable[int]]
 Probe = Callable[[list[int]], dict[int, bool]]
 """Items -> item: True when good. Items without an answer could not be tested."""
 
@@ -32,7 +33,7 @@ class SearchResult:
 
 def first_bad(
     bad: int,
-    parents: Callable[[int], Iterable[int]],
+    parents: Near,
     comparable: Collection[int],
     probe: Probe,
     good: Iterable[int] = (),
@@ -94,7 +95,7 @@ class Origin:
 
 def origins(
     comparable: Iterable[int],
-    parents: Callable[[int], Iterable[int]],
+    parents: Near,
     probe: Probe,
     heal: Callable[[list[int]], Collection[int]],
     wave: Callable[[list[int]], int],
@@ -134,7 +135,7 @@ def origins(
         pending = [item for item in pending if item > last or (item in below and item in answers)]
 
 
-def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[int]]) -> list[int]:
+def _roots(bad: Collection[int], last: int, parents: Near) -> list[int]:
     """Return the bad items that no other bad item reaches."""
     tainted = set[int]()
     roots = []
@@ -151,7 +152,7 @@ def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[in
 def _below(
     roots: Collection[int],
     last: int,
-    parents: Callable[[int], Iterable[int]],
+    parents: Near,
     good: Collection[int] = (),
 ) -> set[int]:
     """Return the items up to `last` that depend on a root, except through good ones, without the roots."""
@@ -164,7 +165,7 @@ def _below(
     return found
 
 
-def _between(bad: int, parents: Callable[[int], Iterable[int]], good: Collection[int]) -> set[int]:
+def _between(bad: int, parents: Near, good: Collection[int]) -> set[int]:
     """Return the ancestors of `bad` down to the good items."""
     region = set[int]()
     # upwards, but not through good items
@@ -179,7 +180,7 @@ def _between(bad: int, parents: Callable[[int], Iterable[int]], good: Collection
 
 def spread(
     region: Sequence[int],
-    parents: Callable[[int], Iterable[int]],
+    parents: Near,
     askable: Collection[int],
     width: int,
 ) -> list[int]:

@@ -22,7 +22,7 @@ Arrays = Mapping[str, Array]
 DType = np.dtype[np.generic]
 Shape = tuple[int, ...]
 Stored = Array | list[Array]
-RunValue = Array | list[Array] | None
+RunValue = Stored | None
 RunValues = Mapping[str, RunValue]
 """What a run needs or makes, by name."""
 
@@ -123,7 +123,7 @@ def has_floats(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray) and is_float(value.dtype)
 
 
-def type_of(value: Array | list[Array]) -> TypeProto:
+def type_of(value: Stored) -> TypeProto:
     """Return the type of a tensor without its shape, or of a sequence of such tensors."""
     if not isinstance(value, list):
         return helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), None)
@@ -141,7 +141,7 @@ def present(values: Mapping[str, RunValue]) -> dict[str, Stored]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def fits(kind: TypeProto | None, value: Array | list[Array]) -> bool:
+def fits(kind: TypeProto | None, value: Stored) -> bool:
     """Return whether a type permits the shape of a value; sequences and unknown types permit every one."""
     if isinstance(value, list) or kind is None or not kind.tensor_type.HasField("shape"):
         return True

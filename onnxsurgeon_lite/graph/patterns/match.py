@@ -23,6 +23,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 COMMUTATIVE = frozenset((
     "Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
 ))  # fmt: skip
+Attributes = dict[str, AttributeProto]
 _ANY = "_"
 _FEW = 64  # elements of a constant that is compared
 _PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}  # of constants that an export rounded
@@ -86,9 +87,7 @@ class Matcher:
     # (attribute of the pattern, value) -> the constant as such an attribute
     _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
     # for rules that ask of attributes alone: what conditions say of equal variables
-    _decided: dict[tuple[object, ...], tuple[dict[str, AttributeProto], str]] = field(
-        default_factory=dict
-    )
+    _decided: dict[tuple[object, ...], tuple[Attributes, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rule = self.rules[0]
@@ -255,7 +254,7 @@ class Matcher:
                 return None
         return Match(found.nodes, values, attributes)
 
-    def _operand(self, name: str, value: str, attributes: dict[str, AttributeProto]) -> bool:
+    def _operand(self, name: str, value: str, attributes: Attributes) -> bool:
         """Return whether a value can be an operand of the pattern; bind the variable of a constant."""
         if name in self.rule.absent or not name:  # the replacement would lose such an operand
             return not value
@@ -273,7 +272,7 @@ class Matcher:
 
     def _attributes(
         self, want: PatternNode, node: NodeProto, known: Mapping[str, AttributeProto]
-    ) -> dict[str, AttributeProto] | None:
+    ) -> Attributes | None:
         """Return the variables with those that this node's attributes bind; None if an attribute differs."""
         domain = plain_domain(node.domain)
         defaults = _defaults_of(node.op_type, domain, self._versions.get(domain, 1))
@@ -293,9 +292,7 @@ class Matcher:
     def _versions(self) -> dict[str, int]:
         return opset_versions(self.index.model.proto.opset_import)
 
-    def _holds(
-        self, want: AttributeProto, value: str, attributes: dict[str, AttributeProto]
-    ) -> bool:
+    def _holds(self, want: AttributeProto, value: str, attributes: Attributes) -> bool:
         """Return whether a value of the graph is the constant that the pattern asks for; bind its variable."""
         key = id(want), value
         if key not in self._known:
@@ -375,7 +372,7 @@ class Matcher:
         self.refused.append((found, next(unknown, reasons[0])))
         return None
 
-    def _completed(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
+    def _completed(self, rule: Rule, found: Match) -> tuple[Attributes, str]:
         """Return the variables of a match, and why a condition refuses it; '' if none does."""
         if rule.asks_of_values:
             defined, reason = self._defined(rule, found)
@@ -387,7 +384,7 @@ class Matcher:
             defined, reason = self._decided[key]
         return {**found.attributes, **defined}, reason
 
-    def _defined(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
+    def _defined(self, rule: Rule, found: Match) -> tuple[Attributes, str]:
         """Return the variables that conditions define, and why one refuses a match; '' if none does."""
         # Defaults in the header of the replacement, then what the match has.
         new = rule.replacement
@@ -494,9 +491,7 @@ def _defaults_of(operator: str, domain: str, version: int) -> Mapping[str, Attri
     return {name: default for name, default in defaults.items() if default.name}
 
 
-def _binds(
-    want: AttributeProto, has: AttributeProto | None, bound: dict[str, AttributeProto]
-) -> bool:
+def _binds(want: AttributeProto, has: AttributeProto | None, bound: Attributes) -> bool:
     """Return whether an attribute is what the pattern asks for; bind its variable."""
     variable = want.ref_attr_name
     if has is None:

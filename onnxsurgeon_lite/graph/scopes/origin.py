@@ -17,6 +17,8 @@ from onnx import NodeProto
 from onnxsurgeon_lite.model import entries
 from onnxsurgeon_lite.names import is_count
 
+Frames = tuple[tuple[str, int], ...]
+"""File and line of each call, the outermost first."""
 _PREFIX = "pkg.torch.onnx."
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9})')
 _LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
@@ -40,7 +42,7 @@ class Provenance:
 
     scope: str = ""
     modules: tuple[tuple[str, str], ...] = ()
-    frames: tuple[tuple[str, int], ...] = ()
+    frames: Frames = ()
     known: bool = False
     stated: bool = False
 
@@ -76,7 +78,7 @@ def place_text(scope: str, class_name: str, source: str) -> str:
 
 def origin_of(node: NodeProto) -> Provenance:
     """Return the origin that a node itself states."""
-    frames: tuple[tuple[str, int], ...] = ()
+    frames: Frames = ()
     if node.metadata_props:
         metadata = entries(node.metadata_props)
         modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
@@ -130,13 +132,13 @@ def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(1 << 12)
-def _frames(trace: str) -> tuple[tuple[str, int], ...]:
+def _frames(trace: str) -> Frames:
     """Return (file, line) of each line of a stack trace; cached, because the nodes of one call share it."""
     return tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
 
 
 @lru_cache(1 << 12)
-def _innermost(frames: tuple[tuple[str, int], ...]) -> str:
+def _innermost(frames: Frames) -> str:
     """Return `model.py:42`; cached, because the nodes of one call share it."""
     # the innermost frame outside of torch
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
@@ -153,7 +155,7 @@ def _texts(literal: str) -> list[str]:
 
 
 @lru_cache(1 << 14)
-def _in_folder(folder: str, stated: bool, frames: tuple[tuple[str, int], ...]) -> Provenance:
+def _in_folder(folder: str, stated: bool, frames: Frames) -> Provenance:
     """Return the origin in a TorchScript name before its last slash; the nodes of one module share it."""
     return Provenance(_folder_scope(folder), (), frames, known=stated, stated=stated)
 

@@ -20,6 +20,9 @@ from onnxsurgeon_lite.model.sharing import foreign_content, other_users, require
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.shown import Progress, Shown, quiet
 
+Spans = list[tuple[int, int]]
+"""(start, stop) of bytes of a file."""
+
 
 @dataclass(frozen=True, repr=False)
 class Collected(Shown):
@@ -145,7 +148,7 @@ def collect(model: Model, *, dry_run: bool = False, tell: Progress = quiet) -> C
     return Collected(staging.sizes, before, after, dry_run)
 
 
-def _require_own(path: Path, file: DataFile, used: list[tuple[int, int]]) -> None:
+def _require_own(path: Path, file: DataFile, used: Spans) -> None:
     """Raise `SharedDataError` unless a file holds only data of the model at `path`."""
     require_unshared(file.path, path)
     reason = foreign_content(file, used, path)
@@ -156,12 +159,12 @@ def _require_own(path: Path, file: DataFile, used: list[tuple[int, int]]) -> Non
         )
 
 
-def _reason_to_stay(path: Path, file: DataFile, used: list[tuple[int, int]]) -> str:
+def _reason_to_stay(path: Path, file: DataFile, used: Spans) -> str:
     others = [repr(str(other)) for other in other_users(file.path, path)]
     return f"{', '.join(others)} refers to it" if others else foreign_content(file, used, path)
 
 
-def _used(model: Model) -> dict[DataFile, list[tuple[int, int]]]:
+def _used(model: Model) -> dict[DataFile, Spans]:
     """Return the byte ranges that a model uses in each of its files."""
     return {f: _intervals(model, found) for f, found in _by_file(model, model.proto).items()}
 
@@ -173,9 +176,9 @@ def _by_file(model: Model, proto: ModelProto) -> dict[DataFile, list[TensorProto
     return by_file
 
 
-def _intervals(model: Model, tensors: Iterable[TensorProto]) -> list[tuple[int, int]]:
+def _intervals(model: Model, tensors: Iterable[TensorProto]) -> Spans:
     """Return the sorted (start, stop) byte ranges that tensors use in a file, merged where they touch or overlap."""
-    merged = list[tuple[int, int]]()
+    merged = Spans()
     spans = (model.span(tensor) for tensor in tensors)
     for start, stop in sorted((offset, offset + length) for _, offset, length in spans):
         if merged and start <= merged[-1][1]:  # touching or overlapping: one range
@@ -189,7 +192,7 @@ def _pack(
     model: Model,
     file: DataFile,
     tensors: Iterable[TensorProto],
-    intervals: list[tuple[int, int]],
+    intervals: Spans,
     out: BinaryIO,
 ) -> None:
     """Copy the byte ranges one after the other, and point the tensors there."""
