@@ -171,7 +171,7 @@ def _proved(
     try:
         proof = prove_step(step, original, result.model, runtime, call.recipe())
     except SurgeonError as error:
-        error.told = (*result.notes, *result.changes)
+        error.told = result.notes + result.changes
         raise
     return replace(result, proof=tuple(proof))
 

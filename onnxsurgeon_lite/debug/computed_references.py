@@ -102,7 +102,7 @@ class _Computed:
             if place <= last and index.last_use.get(name, -1) > last
         ]
         self.waiting |= self.observer.fetch(missing, keep=crossing)
-        needed = {*crossing, *index.inputs}
+        needed = set(crossing).union(index.inputs)
         self.observer.forget([name for name in self.observer.kept if name not in needed])
 
     def read(self, name: str) -> Stored:

@@ -93,7 +93,7 @@ class Completions:
         for body in self.index.inner_bodies:
             names.update(*((node.name, *node.input, *node.output) for node in body.nodes))
         proto = self.index.model.proto
-        names.update(*((*function.input, *function.output) for function in proto.functions))
+        names.update(*(chain(function.input, function.output) for function in proto.functions))
         for graph in walk.graphs(proto):
             names.update(
                 value.name for value in chain(graph.input, graph.output, graph.initializer)

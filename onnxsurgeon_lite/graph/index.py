@@ -244,7 +244,7 @@ class GraphIndex:
     def reading(self, values: Collection[str]) -> list[int]:
         """Return the nodes that need one of many values; it can hold a few others."""
         if len(self.nodes) > FEW:
-            return sorted({*self.table.reading(values), *self.bodied})
+            return sorted(set(self.table.reading(values)).union(self.bodied))
         wanted = set(values)
         return [p for p, needs in enumerate(self.needs) if not wanted.isdisjoint(needs)]
 

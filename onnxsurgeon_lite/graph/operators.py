@@ -57,7 +57,7 @@ def find_schema(op_type: str, version: int, domain: str) -> Schema | None:
 
 def needed(model: ModelProto) -> tuple[str, ...]:
     """Return the operators of a model that are onnxruntime's and not ONNX's, as DOMAIN:OPERATOR, sorted."""
-    nodes = walk.nodes((*walk.graphs(model), *model.functions))
+    nodes = walk.nodes(walk.holders(model))
     # functions of the model are no operators
     found = {call_key(node) for node in nodes} - set(map(function_key, model.functions))
     strange = {(name, domain) for domain, name, _ in found if domain or not _is_known(name)}

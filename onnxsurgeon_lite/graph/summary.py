@@ -112,7 +112,7 @@ def summarize(model: Model) -> ModelSummary:
     inputs = [ValueSummary(v.name, type_text(v.type), "input") for v in proto.graph.input]
     outputs = [ValueSummary(v.name, type_text(v.type), is_output=True) for v in proto.graph.output]
     weights = list(walk.initializers(proto))
-    nodes = list(walk.nodes((*graphs, *proto.functions)))
+    nodes = list(walk.nodes(walk.holders(proto)))
     ops = Counter("::".join(filter(None, (node.domain, node.op_type))) for node in nodes)
     symbols = symbols_of(proto.graph.input)
     return ModelSummary(

@@ -433,7 +433,9 @@ class StepProof:
         result = PassResult(self.original.model, changed=False)
         for number, name in enumerate(every, 1):
             # the steps so far that are proved, and this one
-            tried = replace(step, without=(*left_out, *every[number:])).apply(self.original.model)
+            tried = replace(step, without=tuple(left_out + every[number:])).apply(
+                self.original.model
+            )
             failure = self._failure(tried.model) if tried.changed else None
             if failure is None:
                 result = tried

@@ -32,6 +32,11 @@ def entries(pairs: Iterable[StringStringEntryProto]) -> dict[str, str]:
     return {pair.key: pair.value for pair in pairs}
 
 
+def operand(node: NodeProto, slot: int) -> str:
+    """Return the name that a node reads at a place; '' for one that it leaves out."""
+    return node.input[slot] if slot < len(node.input) else ""
+
+
 def integer(node: NodeProto, name: str, default: int = 0) -> int:
     """Return an attribute that is an integer, or what a node without it has."""
     return next((a.i for a in node.attribute if a.name == name), default)

@@ -57,9 +57,14 @@ def graphs(model: ModelProto) -> Iterator[GraphProto]:
         pending += inner(with_bodies(graph))
 
 
-def nodes(holders: Iterable[GraphProto | FunctionProto]) -> Iterator[NodeProto]:
+def holders(model: ModelProto) -> Iterator[GraphProto | FunctionProto]:
+    """Yield every graph, nested ones too, then the functions."""
+    return chain(graphs(model), model.functions)
+
+
+def nodes(several: Iterable[GraphProto | FunctionProto]) -> Iterator[NodeProto]:
     """Yield the nodes of graphs and functions, in order, without those in their bodies."""
-    for holder in holders:
+    for holder in several:
         yield from holder.node
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterator, MutableSequence, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import (
@@ -67,15 +68,15 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
 
 
 def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
-    training = [graph for t in proto.training_info for graph in (t.initialization, t.algorithm)]
-    return walk.nodes((proto.graph, *training))
+    training = ((info.initialization, info.algorithm) for info in proto.training_info)
+    return walk.nodes(chain([proto.graph], *training))
 
 
 def _training_needs(proto: ModelProto) -> set[str]:
     """Return the values of the main graph that training graphs read or update."""
     needed = set[str]()
     for training in proto.training_info:
-        for binding in (*training.initialization_binding, *training.update_binding):
+        for binding in chain(training.initialization_binding, training.update_binding):
             needed.add(binding.key)
         for graph in (training.initialization, training.algorithm):
             for node in graph.node:

@@ -26,7 +26,7 @@ from onnxsurgeon_lite.graph.quantizers import (
 )
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
-from onnxsurgeon_lite.model.messages import assign, drop_at, integer
+from onnxsurgeon_lite.model.messages import assign, drop_at, integer, operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
@@ -163,7 +163,7 @@ def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
         yield _make(node, "Gather", [floats.joined[own], node.input[1]], made, axis=axis)
         return
     # input 5 of MatMulNBits is a bias
-    bias = [*node.input, "", "", ""][5]
+    bias = operand(node, 5)
     product = fresh(f"{made}_product", floats.taken) if bias else made
     yield _make(node, "MatMul", [node.input[0], floats.joined[own]], product)
     if bias:

@@ -80,7 +80,7 @@ class Fix:
         try:
             graphs = list(walk.graphs(result.proto))
             # first what names depend on, then order, then types
-            changes += [*_header(result.proto, graphs), *_named(graphs)]
+            changes += chain(_header(result.proto, graphs), _named(graphs))
             for graph in graphs:
                 changes += (f"{text} in graph {graph.name!r}" for text in _repaired(graph))
             changes += _joined(result.proto) if self.join else ()
@@ -94,7 +94,7 @@ class Fix:
             for _ in range(_ROUNDS):
                 if not (inside := list(_stale_inside(result))):
                     break
-                changes += (*inside, *_stale(result, None))
+                changes += chain(inside, _stale(result, None))
             _require_shapes(result.proto)
             require_valid(result)
         except GraphError as error:

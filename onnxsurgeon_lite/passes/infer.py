@@ -131,7 +131,7 @@ class _Declaring:
 
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
-        declared = by_name([*graph.value_info, *graph.output])
+        declared = by_name(graph.value_info[:] + graph.output[:])
         new = dict[str, TypeProto]()
         for name, kind in types.items():
             info = declared.get(name)

@@ -381,7 +381,7 @@ def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) ->
             )
             function.name = names[key]
     # calls of renamed functions
-    for node in walk.nodes(chain(walk.graphs(guest), guest.functions)) if names else ():
+    for node in walk.nodes(walk.holders(guest)) if names else ():
         node.op_type = names.get(call_key(node), node.op_type)
 
 

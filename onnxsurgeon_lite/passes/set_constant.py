@@ -169,7 +169,7 @@ def fill(node: NodeProto, new: TensorProto) -> None:
     """Put a tensor into a Constant node, in its present attribute if that can hold it."""
     attribute = next(a for a in node.attribute if a.name.startswith("value"))
     # the numbers as Python has them
-    numbers = [*new.float_data, *new.int64_data]
+    numbers = new.float_data[:] + new.int64_data[:]
     match attribute.name:
         case "value":
             # "value": the tensor keeps the name that it had, or none

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import checked, constant
 from onnxsurgeon_lite.graph.table import NodeRow
 from onnxsurgeon_lite.model import Model, is_external, walk
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model.messages import drop_at, operand
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
 from onnxsurgeon_lite.surgery.symbolic import infer_types
@@ -241,7 +241,7 @@ class _Noops:
     def drops_nothing(self, node: NodeProto) -> bool:
         """Return whether a Dropout is not in training mode."""
         # the third input is training_mode
-        training = node.input[2] if len(node.input) > 2 else ""
+        training = operand(node, 2)
         array = self.array(training) if training else np.zeros(1)
         return array is not None and not array.any()
 

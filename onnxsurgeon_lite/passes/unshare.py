@@ -34,7 +34,7 @@ class Unshare:
             UnknownNameError: no such initializer.
         """
         index = GraphIndex.of(model)
-        kept = {*index.inputs, *trained(model.proto)}
+        kept = trained(model.proto).union(index.inputs)
         known, asked = index.initializers, self.initializers
         chosen = set(ends(index, asked, known, "initializer") if asked else known)
         result, taken, changes = model.copy(), value_names(index), []

@@ -139,7 +139,7 @@ class _Losses:
 def _lost(event: object) -> "Iterator[str]":
     if isinstance(event, dict) and event.get("action") == "remove-worker":
         # tasks that it was computing, and results that only it had
-        keys = {*event["processing-tasks"], *event["lost-computed-tasks"]}
+        keys = set(event["processing-tasks"]).union(event["lost-computed-tasks"])
         tasks = sum(str(key).startswith(f"{done.__name__}-") for key in keys)
         if tasks:
             plural = "s" * (tasks != 1)

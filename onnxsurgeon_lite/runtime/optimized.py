@@ -17,6 +17,7 @@ from onnx import NodeProto, helper
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, load
+from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -150,7 +151,7 @@ def stands_for(original: GraphIndex, node: NodeProto) -> str | None:
         return None
     # a Conv adds its fourth input: it stands for the Add after the convolution, and for an activation after
     # that
-    if node.op_type == "Conv" and len(node.input) > 3 and node.input[3]:
+    if node.op_type == "Conv" and operand(node, 3):
         value = _only_user(original, value, "Add")
         activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), None)
         if activation is not None and value is not None:

@@ -367,7 +367,7 @@ class Runtime:
         headers = _headers(reply)
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
         # a runtime that left values out gets a model for each value from now on
-        absent = {*fetch, *kept}.difference(h["name"] for h in headers)
+        absent = set(fetch).union(kept).difference(h["name"] for h in headers)
         if absent:
             self._partial = True
             raise PartialAnswer(f"{self.title} gave no {few(sorted(absent))}")

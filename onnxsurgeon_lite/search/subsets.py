@@ -43,7 +43,7 @@ def smallest(
     for place, item in kept.items():
         kinds[kind(item)].append(place)
     # the first kind is on top of the stack
-    pending = [*kinds.values()][::-1]
+    pending = list(kinds.values())[::-1]
     needed = set[int]()
     while pending and asked < most:
         soon(_without_each(kept, pending))

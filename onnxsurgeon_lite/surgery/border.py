@@ -104,5 +104,5 @@ def convert(index: GraphIndex, name: str, outside: TypeProto, node: NodeProto) -
 
 
 def _declaration(graph: GraphProto, name: str) -> ValueInfoProto:
-    infos: list[ValueInfoProto] = [*graph.output, *graph.input]
+    infos: list[ValueInfoProto] = graph.output[:] + graph.input[:]
     return next(info for info in infos if info.name == name)

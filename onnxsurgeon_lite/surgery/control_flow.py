@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_standard, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model.messages import assign, operand
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.open_body import OpenBody
@@ -205,7 +205,7 @@ class _Straight:
         """Return how often a loop runs; why it stays if that is not known, or not few."""
         node = self.index.nodes[position]
         count = self._number(node.input[0])
-        on = self._number(node.input[1]) if len(node.input) > 1 and node.input[1] else 1
+        on = self._number(node.input[1]) if operand(node, 1) else 1
         if count is None or on is None:
             name = node.input[count is not None]  # the one that is not constant
             if not name:

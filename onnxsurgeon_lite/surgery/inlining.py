@@ -212,7 +212,7 @@ def _convert(
 
 def _drop_imports(proto: ModelProto, domains: Container[str]) -> None:
     """Remove the imports of domains that no node needs any more."""
-    nodes = walk.nodes((*walk.graphs(proto), *proto.functions))
+    nodes = walk.nodes(walk.holders(proto))
     used = {plain_domain(node.domain) for node in nodes}
     for holder in (proto, *proto.functions):
         drop(holder.opset_import, lambda o: o.domain in domains and o.domain not in used)

@@ -75,7 +75,10 @@ class OpenBody:
             made, names = function_model(index.model.proto, source), set[str]()
         else:
             # `own` is defined inside; `names`: the outer names, which the body's values must not hide.
-            own, names = set(defined(source)), {*index.values(), *index.model.enclosing.names}
+            own, names = (
+                set(defined(source)),
+                set(index.values()).union(index.model.enclosing.names),
+            )
             if hidden := also & own:
                 raise UsageError(
                     f"{path!r} has a value {min(hidden)!r} of its own, which hides the outer one",

@@ -62,7 +62,7 @@ def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]
     """
     result, unsettled = after.model, UNSETTLED.get()
     # Within an edit of several steps, types of the steps before may still wait to fit.
-    changed = {*values, *(unsettled or ())}
+    changed = set(values).union(unsettled or ())
     stale = downstream(after, changed) - after.inputs.keys()  # inputs are declared by the user
     try:
         inferred = _fitting(None if unsettled else before, result, stale)

@@ -163,7 +163,7 @@ def bisect(
         if values is not None and lost:  # all that differs may be what the optimizer rounds
             return of_float(values)
         if search.explain is not None and not search.quick and result.culprits:
-            samples, seconds = [(references, feeds), *others], time.monotonic() - started
+            samples, seconds = [(references, feeds)] + list(others), time.monotonic() - started
             case = Case(
                 index,
                 judge,

@@ -65,7 +65,7 @@ class BodyRun:
         if name in self.graph.captured:
             return name
         value, iterations = (name, ()) if name in self.graph.index else iterations_of(name)
-        return at(f"{self.path}/{value}", (*self.iterations, *iterations))
+        return at(f"{self.path}/{value}", self.iterations + iterations)
 
     def seen_from_outside(self, culprit: Culprit) -> Culprit:
         """Return a culprit of the body under its outside names."""

@@ -55,7 +55,7 @@ def crash_of(
     weights = [name for name in node.input[:1] if name in index.initializers]
     read = before.fetch(culprit.inputs + weights)
     before.forget(list(before.kept))
-    names = {*read, *culprit.outputs}
+    names = set(read).union(culprit.outputs)
     known = {name: references.read(name) for name in names if name in references}
     tensors = {name: (known.get(name), read.get(name)) for name in names}
     endless = isinstance(error, RuntimeTimeout) and node.op_type == "Loop"

@@ -178,7 +178,8 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
         values = _MASKS * may_mask + MISTAKES["scalars"]["usual"] + list(named)
     elif array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
-        values = [*near, *range(4), *MISTAKES["zero_points"].get(array.dtype.name, ())]
+        zeros = MISTAKES["zero_points"].get(array.dtype.name, ())
+        values = list(itertools.chain(near, range(4), zeros))
     for value in dict.fromkeys(values):
         if value == old or (array.dtype.kind == "u" and value < 0):
             continue
@@ -196,7 +197,7 @@ def _sizes(site: RegionNode) -> Iterator[tuple[float, str]]:
     for slot in range(len(site.input)):
         maker = site.maker(slot)
         read += maker.input if maker is not None else []
-    values = [*map(place.operand, read), *place.entering.values()]
+    values = itertools.chain(map(place.operand, read), place.entering.values())
     shapes = (value.shape for value in values if value is not None)
     for size in dict.fromkeys(itertools.chain.from_iterable(shapes)):
         if size > 1:

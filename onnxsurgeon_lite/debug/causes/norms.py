@@ -200,7 +200,7 @@ def other_groups(place: Place) -> Hypotheses:
             more = (each.edit(np.full(groups, each.array[0])) for each in (scale, bias))
             was = f"{site.title} normalizes {channels} channels in {now} groups"
             mistake = ("groups", now, groups)
-            yield Hypothesis("groups", f"{was}; in {groups}", (split, *more), mistake)
+            yield Hypothesis("groups", f"{was}; in {groups}", (split,) + tuple(more), mistake)
 
 
 def _grouped(site: RegionNode) -> tuple[RegionNode, RegionNode]:
@@ -229,7 +229,7 @@ def missing_together(place: Place) -> Hypotheses:
     several = dict[str, list[Hypothesis]]()
     for right in right_values(place):
         if right.step:
-            found = (*_missing_behind(place, right), *missing_activation(place, right))
+            found = list(chain(_missing_behind(place, right), missing_activation(place, right)))
             if found:
                 several.setdefault(right.step, []).extend(found)
     # one choice for each step that the references have, all choices together
@@ -426,7 +426,7 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
         known.update(node.output)
         # the normalization ends where a single value leaves it; a scale and a bias may follow
         readers = index.users(node.output[0])
-        pending = index.in_order({*pending, *readers})
+        pending = index.in_order(set(pending + readers))
         means = any(index.nodes[p].op_type == _MEAN for p in inside)
         whole = means and len(live) > 1 and _open(index, inside) == {node.output[0]}
         if whole or found is not None:

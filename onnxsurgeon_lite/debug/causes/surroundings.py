@@ -68,7 +68,7 @@ class Known:
         """Compute values of a model from the references before them, but for those of some values."""
         if not names:
             return {}
-        known = self.names - {*names, *but}
+        known = self.names - set(names).union(but)
         positions = index.in_order(index.ancestors(names, stop=known))
         reads = index.read_by(positions) & known
         self.prefetch(reads)
@@ -222,7 +222,7 @@ class Surroundings:
         """Return values that do not depend on a culprit, of the shapes that it deals with, the nearest ones."""
         index, known = self.index, self.first
         wanted = sample.wanted[culprit.value].shape
-        values = (*sample.inputs.values(), *sample.wanted.values())
+        values = chain(sample.inputs.values(), sample.wanted.values())
         shapes = {value.shape for value in values if is_array(value)}
 
         def may_be_read(shape: Ints) -> bool:

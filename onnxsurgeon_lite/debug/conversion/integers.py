@@ -171,7 +171,7 @@ class Integers:
         for name in self.nodes:
             node = self.index.nodes[self.index.named[name][0]]
             found[Layer.of(self.index, node, self.quantizing)] = frozenset((name,))
-            for value in (*node.input, *node.output):
+            for value in chain(node.input, node.output):
                 if value and self._is_activation(value):
                     around[value].add(name)
         if self.quantizing.calibrate:

@@ -1,6 +1,7 @@
 """A model without its roundings: quantizers only clip, and half precision is float32."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
@@ -63,7 +64,7 @@ def _widen(model: Model) -> None:
         casts = [_cast_behind(t) for t in graph.initializer if t.data_type in _HALF]
         nodes = casts + list(map(_copy, graph.node))
         assign(graph.node, nodes)
-        _declare((*graph.input, *graph.output, *graph.value_info))
+        _declare(chain(graph.input, graph.output, graph.value_info))
         _widen_attributes(graph.node)
     for function in proto.functions:
         _declare(function.value_info)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 
 from onnx import ModelProto, TensorProto
 
@@ -72,7 +71,7 @@ class Failing:
     def extent(self) -> Extent:
         """How large it is."""
         proto = self.model.proto
-        nodes = sum(len(holder.node) for holder in chain(walk.graphs(proto), proto.functions))
+        nodes = sum(len(holder.node) for holder in walk.holders(proto))
         weights = sum(dtypes.byte_count(t.data_type, t.dims) for t in walk.tensors(proto))
         fed = sum(array.nbytes for value in self.feeds.values() for array in arrays_in(value))
         return Extent(nodes, weights + fed)

@@ -10,6 +10,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.graph.block_quantized import NAMES, Blocks
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
+from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 from onnxsurgeon_lite.tensors.grid import Wide
@@ -57,7 +58,7 @@ def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
     found = dict[str, NodeProto]()
     for operator, slots in NAMES.items():
         for at in index.operators.get(operator, ()):
-            name = [*index.nodes[at].input, ""][slots[0]]
+            name = operand(index.nodes[at], slots[0])
             if name in index.initializers:
                 found.setdefault(name, index.nodes[at])
     return found

@@ -39,7 +39,7 @@ from onnxsurgeon_lite.matching.weights.folding import (
 )
 from onnxsurgeon_lite.matching.weights.pieces import Pieces, PieceTable
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.model.messages import integer, operand
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
@@ -195,7 +195,7 @@ class _WeightSearch:
             )
         self._find_transposed()
         self._find_misplaced()
-        names = [*self.floats, *self.in_blocks]
+        names = chain(self.floats, self.in_blocks)
         left = [p for p in self.checkpoint if p not in self.used and not p.endswith(COUNTER)]
         return WeightsResult(
             [self.found[name] for name in names if name in self.found],
@@ -259,7 +259,7 @@ class _WeightSearch:
                 self._find_hidden_fold(name, node)
             # the bias takes what the fold gives, so it is free again
             if name in self.folds:  # whatever else has the numbers of its bias
-                self.found.pop([*node.input, "", ""][2], None)
+                self.found.pop(operand(node, 2), None)
         self.epsilon = common_epsilon([fold for fold, _ in self.folds.values()])
         self.folds = {n: (settled(f, self.epsilon), p) for n, (f, p) in self.folds.items()}
 
@@ -276,7 +276,7 @@ class _WeightSearch:
     def _find_hidden_fold(self, name: str, node: NodeProto) -> None:
         """Find a BatchNorm that changes nothing of a weight: the bias beside it says whether it was folded in."""
         # a weight that a fold leaves as it is shows the fold only in its bias
-        bias = self.floats.get([*node.input, "", ""][2])
+        bias = self.floats.get(operand(node, 2))
         array, parameter = self._array(name), self.found[name].parameter
         stored, axis = self._read(parameter), _channels(node)
         if bias is None or stored.shape != array.shape or not self._gone:

@@ -157,7 +157,7 @@ def _noise(survey: "Future[_Survey]", tensor: TensorProto, seed: Sequence[int]) 
 
 def _float_lists(proto: ModelProto) -> Iterator[tuple[NodeProto | FunctionProto, AttributeProto]]:
     """Yield the attributes that are long lists of floats, and the nodes or functions that have them."""
-    for node in walk.nodes((*walk.graphs(proto), *proto.functions)):
+    for node in walk.nodes(walk.holders(proto)):
         yield from ((node, a) for a in node.attribute if len(a.floats) > _SPARED)
     for function in proto.functions:
         yield from ((function, a) for a in function.attribute_proto if len(a.floats) > _SPARED)

@@ -30,7 +30,7 @@ _STATES: dict[str, data.State] = {
 
 def page(result: BisectResult, sight: Sight) -> data.Page:
     """Return what the page shows."""
-    marks = [*_marks(result.culprits, "culprit"), *_marks(result.cleared, "cleared")]
+    marks = list(chain(_marks(result.culprits, "culprit"), _marks(result.cleared, "cleared")))
     marks += _named(result.culprits, sight)
     state = _STATES[result.verdict]
     return data.Page(

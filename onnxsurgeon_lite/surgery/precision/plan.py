@@ -64,7 +64,7 @@ class Plan:
 
     def scopes(self) -> Iterator[PrecisionScope]:
         """Yield all scopes, outer ones first."""
-        pending = [self.main, *self.functions.values()]
+        pending = [self.main] + list(self.functions.values())
         while pending:
             scope = pending.pop(0)
             yield scope
@@ -272,7 +272,7 @@ class Plan:
             )
         for step in reversed(steps):
             if step.kind == "free":
-                sites = filter(None, (*step.outputs, *self._states(step)))
+                sites = filter(None, chain(step.outputs, self._states(step)))
                 # A node becomes wide only between wide neighbors: one wide side alone costs one Cast either way.
                 users = list(chain.from_iterable(map(self._users, sites)))
                 # nothing reads it in either dtype, and it does move a value

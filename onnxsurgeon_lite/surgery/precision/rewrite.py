@@ -193,7 +193,7 @@ class Rewriting:
         if isinstance(target, FunctionProto):
             infos = list(target.value_info)
         else:
-            infos = [*target.value_info, *target.input, *target.output]
+            infos = target.value_info[:] + target.input[:] + target.output[:]
         for info in infos:
             site = scope.find(info.name)
             # what has this name is narrow now

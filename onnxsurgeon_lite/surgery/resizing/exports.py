@@ -40,7 +40,7 @@ def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints
             if numbers is None or others is None or len(numbers) != len(others):
                 continue
             # -1 means "the rest" and follows by itself
-            if numbers != others and -1 not in (*numbers, *others):
+            if numbers != others and -1 not in numbers + others:
                 hints[position, slot] = _all_following(
                     numbers, others, differing, one.describe(position)
                 )

@@ -218,7 +218,9 @@ class _Resolving:
         self, index: GraphIndex, types: Types, expressions: Expressions, inference: SizeInference
     ) -> None:
         self.index = index
-        self.open = {*types, *index.producer} - _complete(types)  # values without a complete type
+        self.open = set(types).union(index.producer) - _complete(
+            types
+        )  # values without a complete type
         self.types = types | {name: copied(types[name]) for name in self.open & types.keys()}
         self.expressions = expressions
         self.inference = inference

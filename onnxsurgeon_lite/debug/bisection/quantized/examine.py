@@ -139,7 +139,7 @@ class Examination:
             self.progress(f"{done} of {len(self.values.computed)} values compared")
             part = Isolated(self.values, self.observer, names)
             # one part computes as many values as fit into the budget, each from references
-            self.values.hold([*part.inputs, *names])
+            self.values.hold(chain(part.inputs, names))
             actual = next(part.run(part.part()))
             # first the floor of each value: what rounding alone makes; then how far the value is above it
             self._shake(part, part.part(), actual)

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.block_quantized import PRODUCT, Blocks, blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.model.messages import integer, operand
 from onnxsurgeon_lite.tensors.dtypes import Shape, from_array
 
 _SUFFIX = "_quantized"
@@ -93,14 +93,14 @@ def _of_blocks(model: ModelProto, node: NodeProto, blocks: Blocks) -> Iterator[N
     # DequantizeLinear reads with one scale a row; then the blocks are joined, padding is cut, and the matrix
     # transposed.
     made, grid, (columns, rows) = node.output[0], blocks.grid, blocks.integers.shape
-    weight, bias = f"{made}{_OPERAND}1", [*node.input, "", "", ""][5]
+    weight, bias = f"{made}{_OPERAND}1", operand(node, 5)
     padded = np.pad(blocks.integers, ((0, 0), (0, -rows % grid.block)))
     arrays = {
         1: padded.reshape(-1, grid.block),
         2: grid.scale.reshape(-1).astype(blocks.dtype),
         3: grid.zero.reshape(-1).astype(np.uint8),
     }
-    given = [f"{[*node.input, ''][slot]}{_OPERAND}{slot} of {made}" for slot in arrays]
+    given = [f"{operand(node, slot)}{_OPERAND}{slot} of {made}" for slot in arrays]
     ends = [np.array(n) for n in ([columns, -1], [0], [rows], [1])]
     shapes = [f"{weight} {what}" for what in ("shape", "start", "end", "axis")]
     for name, array in zip(chain(given, shapes), chain(arrays.values(), ends), strict=True):
@@ -164,7 +164,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
     for slot in (0, 1):
         name, scale = f"{made}{_OPERAND}{slot}", f"{node.input[slot]}{UNIT} in {made}"
         # MatMulInteger and ConvInteger: (a, b, zero of a, zero of b)
-        zero = node.input[slot + 2] if len(node.input) > slot + 2 else ""
+        zero = operand(node, slot + 2)
         number = constant_of(index, zero) if zero else None
         given = [node.input[slot], scale] + ([zero] if number is not None else [])
         ones = np.ones(() if number is None else number.shape, np.float32)
