@@ -26,7 +26,7 @@ class Completions:
         return self._selectors(typed) or self._inside(typed) or _starting(self._values, typed)
 
     def nodes(self, typed: str) -> list[str]:
-        """Complete nodes, node selectors, and values that stand for their producers."""
+        """Complete nodes, node selectors, and values, which mean their producers."""
         found = (
             self._selectors(typed) or self._inside(typed) or _starting(self.index.node_names, typed)
         )

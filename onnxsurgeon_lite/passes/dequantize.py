@@ -47,7 +47,7 @@ _LINEAR = (
 )  # fmt: skip
 _PLAIN = {f"QLinear{operator}": operator for operator in _LINEAR}
 _PLAIN |= {"QGemm": "Gemm"} | PRODUCTS
-"""Operator on integers -> the one on the numbers that they stand for."""
+"""Operator on integers -> the one on floats."""
 _QUANTIZED = {*QUANTIZERS, *_PLAIN}
 _NAMED = 3  # nodes that a message names
 _INTERNAL = ("channels_last", "opset")
@@ -57,7 +57,7 @@ _Key = tuple[object, object]
 
 @dataclass(frozen=True)
 class Dequantize:
-    """Compute in float again: weights become the numbers that they stand for, quantizers go; in bodies, in functions.
+    """Compute in float again: weights become floats, quantizers go; in bodies, in functions.
 
     QDQ models, QOperator models, dynamically quantized ones and onnxruntime's weights in blocks (MatMulNBits,
     GatherBlockQuantized) are understood; a node that stays quantized is named. A range that ends at 0 cuts what a
@@ -207,7 +207,7 @@ class _Floats:
 
     Attributes:
         left: outputs of the DynamicQuantizeLinear nodes that stay.
-        real: integer value -> the float value that it stands for. grids: integer value -> its scale and zero point.
+        real: integer value -> its float value. grids: integer value -> its scale and zero point.
         factors: integer value of a computed scale -> the products of this scale.
         weights: new constants. renamed: value -> the value that it equals now.
         before: nodes that the next ones read.
@@ -340,7 +340,7 @@ class _Floats:
         return grid.numbers(integers).astype(scale.dtype)
 
     def _dynamic(self, node: NodeProto) -> Iterator[NodeProto]:
-        """Let the integers stand for the numbers themselves: their scale is 1."""
+        """Take the integers for the numbers themselves: their scale is 1."""
         integers, scale, zero = node.output
         # all that reads the scale must be products, as they can do without it
         factors = (
@@ -367,7 +367,7 @@ class _Floats:
         )
 
     def _moves(self, node: NodeProto) -> bool:
-        """Return whether all that a node moves are integers that stand for floats of one scale."""
+        """Return whether all that a node moves are integers of one scale."""
         # only Concat moves all of its inputs; others have shapes and indices after the first
         moved = node.input if node.op_type == "Concat" else node.input[:1]
         return set(moved) <= self.real.keys() and len({self.grids.get(name) for name in moved}) == 1
@@ -451,7 +451,7 @@ class _Floats:
         return self.real[name] if known else None
 
     def _float(self, name: str, scale: str, zero: str, axis: int = 0) -> str | None:
-        """Return the float value that an integer stands for."""
+        """Return the float value of an integer one."""
         if name in self.real and self.grids.get(name) == self._key(scale, zero):
             return self.real[name]
         integers = constant_of(self.index, name)

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Container
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UsageError
@@ -62,17 +63,18 @@ class DropLayer:
         nodes = select_nodes(index, scope)
         # its cache: the inputs and outputs that a neighbor has, too
         read, made = index.read_by(nodes), index.made_by(nodes)
-        # `present.1.key` has the twin `present.2.key`; None for what is not of the cache
+        # `present.1.key` has the twin `present.2.key`; what is not of the cache has none
         outputs = [n for n in index.outputs if n in made and self._twin(n, index.outputs)]
-        twins = {n: self._twin(n, index.inputs) for n in index.inputs if n in read}
-        inputs = [name for name, twin in twins.items() if twin]
+        inputs = {
+            n: twin for n in index.inputs if n in read and (twin := self._twin(n, index.inputs))
+        }
         # outputs first, so that only later layers read the layer; inputs last, when nothing reads them
         steps: list[Pass] = [RemoveOutput((listed(outputs),))] if outputs else []
         steps += (Remove((listed([scope]),)), Clean())
-        steps += (Rewire(name, twin) for name, twin in twins.items() if twin)
+        steps += (Rewire(name, twin) for name, twin in inputs.items())
         steps += [RemoveInput((listed(inputs),))] if inputs else []
         result = Pipeline(tuple(steps)).apply(model).model
-        self._renumber(result, stack, inputs + outputs)
+        self._renumber(result, stack, list(inputs) + outputs)
         gone = f"dropped layer {self.layer} of {len(layers)} in {stack!r}"
         changes = [f"{gone}: {counted(len(index.nodes) - len(result.proto.graph.node), 'node')}"]
         changes += (f"removed input {name!r}" for name in inputs)
@@ -121,18 +123,13 @@ class DropLayer:
         path = re.compile(
             rf"(?<!\w)({r'[./]'.join(map(re.escape, stack.split('.')))}[./])(\d+)(\b)"
         )
-        # "past_key_values.1.key" -> (past_key_values.)(any number)(.key)
-        series = [
-            re.compile(r"(\d+)".join(f"({re.escape(part)})" for part in parts))
-            for parts in map(self._split, cached)
-            if len(parts) > 1
-        ]
         index = GraphIndex.of(result)
-        ends = index.inputs.keys() | index.outputs.keys()
         new = {name: path.sub(lowered, name) for name in index.values()}
-        for name in ends:
-            match = next(filter(None, (each.fullmatch(name) for each in series)), None)
-            new[name] = new[name] if match is None else lowered(match)
+        for cache, name in product(cached, index.inputs.keys() | index.outputs.keys()):
+            # "past_key_values.1.key" -> (past_key_values.)(any number)(.key)
+            series = r"(\d+)".join(f"({re.escape(part)})" for part in self._split(cache))
+            if match := re.fullmatch(series, name):
+                new[name] = lowered(match)
         new = {name: other for name, other in new.items() if name != other}
         # all at once: names that others give up are free
         taken = value_names(index) - new.keys()

@@ -112,7 +112,7 @@ class Extract:
 def _from_outside(
     index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the inputs that stand for values outside of a body, where a cut needs them and does not name them."""
+    """Yield the inputs that are values outside of a body, where a cut needs them and does not name them."""
     outside = index.model.enclosing.names & index.inputs.keys() - set(inputs)
     if outside:
         nodes = index.ancestors(outputs, inputs)

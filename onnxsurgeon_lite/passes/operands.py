@@ -92,7 +92,7 @@ class Operands:
 
 
 def literal(index: GraphIndex, text: str) -> Numbers | None:
-    """Return the numbers that a text stands for; None if it is a name."""
+    """Return the numbers that a text says; None if it is a name."""
     if text in index:
         return None
     numbers = read_numbers(text)

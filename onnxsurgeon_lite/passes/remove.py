@@ -41,7 +41,6 @@ class Remove:
     bridge: str | None = None
     name: ClassVar[str] = "remove"
 
-    # Types decide which value can replace which.
     @in_bodies(values=("bridge",), nodes=("nodes",), each="nodes")
     def apply(self, model: Model) -> PassResult:
         """Remove the nodes.
@@ -55,6 +54,7 @@ class Remove:
         wanted = split_names(index, self.nodes)
         parts = list(chain.from_iterable(_parts(index, name) for name in wanted))
         inside = set(chain.from_iterable(parts))
+        # types decide which value can replace which
         typed = index.made_by(inside).union(*(index.nodes[p].input for p in inside)) - {""}
         index.foresee(typed)
         index.learn_types(typed)
@@ -67,15 +67,14 @@ class Remove:
             bypass |= found
             together.update(found if len(part) > 1 else ())
         positions = list(chosen)
-        for value in bypass:  # a chain of removed nodes: to its end
-            bypass[value] = _end(bypass, value)
+        # a chain of removed nodes: to its end
+        bypass = {value: _end(bypass, value) for value in bypass}
         result = model.copy()
         graph = result.proto.graph
         _join([graph.node[p] for p in set(index.reading(together)) - inside], bypass, together)
         rename_uses((graph.node[p] for p in set(index.reading(bypass)) - inside), bypass)
         drop_at(graph.node, positions)
         drop_declarations(graph, index.made_by(positions) - index.outputs.keys())
-        # a graph output keeps its name, so its replacement is renamed
         outputs = {value: name for name, value in bypass.items() if name in index.outputs}
         _require_free(index, bypass, outputs)
         rename_values(result.proto, graph, outputs)
@@ -114,7 +113,6 @@ def _join(readers: Iterable[NodeProto], bypass: dict[str, str], together: set[st
         replaced = together.intersection(node.input)
         if len({bypass[name] for name in replaced}) < len(replaced):
             bypass |= without_skip(node, bypass)
-        # a graph output keeps its name, so its replacement is renamed
 
 
 def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, str]) -> None:

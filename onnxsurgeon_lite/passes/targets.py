@@ -63,7 +63,7 @@ def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int
 def ends(
     index: GraphIndex, selectors: Iterable[str], known: Collection[str], kind: str
 ) -> list[str]:
-    """Return the inputs or outputs that are named; a glob stands for all that match it.
+    """Return the inputs or outputs that are named; a glob means all that match it.
 
     Raises:
         UnknownNameError: the model has no such input or output.

@@ -42,8 +42,9 @@ def with_lora(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) ->
     factor = float(str(config["lora_alpha"])) if alpha is None else alpha
     merged = {}
     for name, parts in _pairs(adapter, config).items():
-        if parts.keys() != {"A", "B"} or name not in base.entries:
-            lacks = base.place if parts.keys() == {"A", "B"} else adapter.place
+        is_whole = len(parts) == 2
+        if not is_whole or name not in base.entries:
+            lacks = base.place if is_whole else adapter.place
             raise ReferenceSetError(
                 f"{lacks!r} lacks a part of {name!r}", "give the checkpoint that was adapted"
             )

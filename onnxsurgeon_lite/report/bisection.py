@@ -286,7 +286,7 @@ def edits_text(cause: Cause) -> str:
 
 
 def _region(culprit: Culprit, verbose: bool, has_factory: bool) -> Iterator[str]:
-    """Yield the nodes that a culprit may be, or stands for."""
+    """Yield the nodes that a culprit may be, or that it covers."""
     if len(culprit.region) > 1:
         yield "  between these nodes no value has a reference"
     elif not culprit.covers:

@@ -112,7 +112,7 @@ class _Straight:
     kept: list[str] = field(default_factory=list)
 
     def written(self, position: int) -> list[NodeProto]:
-        """Return a node, or what stands for it."""
+        """Return a node, or the nodes that replace it."""
         node, what = self.index.nodes[position], self.index.describe(position)
         if is_standard(node) and node.op_type == "If":
             # then_branch or else_branch, if the condition is constant

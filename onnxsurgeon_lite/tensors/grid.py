@@ -48,7 +48,7 @@ class Grid:
         return self._spread(self.scale, shape)
 
     def origin(self, shape: Shape) -> Wide:
-        """Return the integer that stands for 0, for each element of a tensor (broadcast)."""
+        """Return the integer of the number 0, for each element of a tensor (broadcast)."""
         return self._spread(self.zero, shape)
 
     def range(self, shape: Shape) -> tuple[Wide, Wide]:

@@ -28,7 +28,7 @@ class Hypothesis:
         plain: what is plainly wrong with the numbers, whatever the right ones are: ` is zero at [3] of axis 0`.
         bounded: the numbers that were solved for are the only ones, and lie where rounding leaves the right ones.
         known: the model that computed the references has it so: no fit by chance.
-        instead: the value that stands for the wrong one after the edit, if that one is gone.
+        instead: the value that is compared after the edit, if the wrong one is gone.
     """
 
     name: str

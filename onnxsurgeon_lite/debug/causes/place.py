@@ -512,7 +512,7 @@ class Place:
         return self.index.model.array(tensor)
 
     def is_constant(self, name: str) -> bool:
-        """Return whether a name stands for a constant that can be looked into."""
+        """Return whether a name is that of a constant that can be looked into."""
         return bool(name) and constant(self.index, name) is not None
 
     def constants(self) -> Iterator[Constant]:

@@ -1,4 +1,4 @@
-"""Which nodes of a model the kernels that ran stand for."""
+"""Which nodes of a model each kernel that ran computes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Time a model by the runtime's own profiler, and give each kernel back to the nodes that it stands for."""
+"""Time a model by the runtime's own profiler, and give each kernel back to the nodes that it computes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ def profile(
     """
     index.require_sound()
     runs = max(1, min(runs, _MOST // max(1, len(index.nodes))))
-    writes = runtime.abilities.optimized_graph  # else fused nodes stay without those they stand for
+    writes = runtime.abilities.optimized_graph  # else nobody knows which nodes a fused one replaces
     with structure_file() as optimized:
         runtime.open(
             index.model, optimized if writes else None, profile=optimized.with_name("profile")
@@ -81,7 +81,7 @@ def _name(nodes: Iterable[NodeProto], kernels: Iterable[Kernel]) -> None:
 
 @dataclass
 class _Attribution:
-    """Kernels, and the nodes of the model that they stand for."""
+    """Kernels, and the nodes of the model that they compute."""
 
     original: GraphIndex
     feeds: Feeds

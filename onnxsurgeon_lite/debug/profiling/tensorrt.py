@@ -91,7 +91,7 @@ def _layers(path: Path) -> dict[str, tuple[str, str]]:
 
 
 def _positions(name: str, metadata: str, index: GraphIndex) -> Iterator[int]:
-    """Yield the nodes that a layer stands for, in order, as far as its name and its metadata say."""
+    """Yield the nodes that a layer computes, in order, as far as its name and its metadata say."""
     # what is between two brackets is a name, whatever it contains
     # "[ONNX Layer: conv1]\x1e[ONNX Layer: relu1]"
     listed = map(_IN_METADATA.fullmatch, metadata.split("\x1e"))

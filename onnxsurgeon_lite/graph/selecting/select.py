@@ -70,7 +70,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
 
 
 def select_nodes(index: GraphIndex, argument: str) -> list[int]:
-    """Return the nodes that one selector means; a value's name stands for its producer."""
+    """Return the nodes that one selector means; a value's name means its producer."""
     exact = argument.removeprefix("name:")
     named = index.called(exact)  # a name several nodes share means all of them
     if named:

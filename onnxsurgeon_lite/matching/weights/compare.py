@@ -195,7 +195,7 @@ class _WeightSearch:
             )
         self._find_transposed()
         self._find_misplaced()
-        names = chain(self.floats, self.in_blocks)
+        names = list(self.floats) + list(self.in_blocks)
         left = [p for p in self.checkpoint if p not in self.used and not p.endswith(COUNTER)]
         return WeightsResult(
             [self.found[name] for name in names if name in self.found],

@@ -45,7 +45,7 @@ class Expressions:
         return copy
 
     def size(self, text: str) -> Size:
-        """Return the size that an expression or a symbol stands for; an unknown name becomes a symbol."""
+        """Return the size of an expression or a symbol; an unknown name becomes a symbol."""
         if text not in self._known:
             self._symbols[text] = self._known[text] = _numbers(len(self._symbols))
         return self._known[text]

@@ -104,7 +104,7 @@ class Examination:
         sure = [Fault(s.value, s.position, [s.finding], s.pair) for s in pairs.values()]
         saturated = list(self._saturated({fault.value for fault in found}))
         # scales and zero points that a wider range already sets: not to be found again as a bias's fault
-        narrow = _set_by(saturated)
+        narrow = set(chain.from_iterable(map(_names_set, saturated)))
         for unlike in unlike_biases(self.values):
             sure += self._of_bias(unlike, narrow) if unlike.operands[0] not in pairs else ()
         if self.theirs is not None:
@@ -428,11 +428,6 @@ class Examination:
                 because = f"zero point {node.input[2]!r} is {own:g}, {zero:g} fits the reference"
                 edit = (SetConstant(node.input[2], zero),)
                 yield 0.0, Finding("wrong zero point", because, edit)
-
-
-def _set_by(faults: Iterable[Fault]) -> set[str]:
-    """Return the constants that the edits of faults set."""
-    return set(chain.from_iterable(map(_names_set, faults)))
 
 
 def _names_set(fault: Fault) -> list[str]:
