@@ -129,8 +129,6 @@ class GraphIndex:
     @cached_property
     def producer(self) -> dict[str, int]:
         """Value -> the position of its node."""
-        if len(self.nodes) > FEW and self.table.is_made_once:
-            return self.table.producers()
         found = dict[str, int]()
         for position, node in enumerate(self.nodes):
             for name in node.output[:]:

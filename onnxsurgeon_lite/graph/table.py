@@ -395,10 +395,6 @@ class NodeTable:
         spans = columns[1:3, np.frombuffer(seen, np.bool_)[columns[0]]]
         return {self.encoded.whole[start:stop].decode() for start, stop in in_rows(*spans)}
 
-    def producers(self) -> dict[str, int]:
-        """Return value -> the node that makes it, where each is made once."""
-        nodes, starts, stops, _ = self._named(_OUTPUT)
-        return dict(zip(self._decoded(starts, stops), nodes.tolist(), strict=True))
 
     @cached_property
     def rows(self) -> list[NodeRow]:

@@ -97,8 +97,6 @@ def test_who_reads_makes_and_is_what_is_what_protobuf_says(nodes):
     some = range(1, len(nodes), 2)
     assert table.read_by(some) == {n for place in some for n in nodes[place].input if n}
     assert table.made_by(some) == {n for place in some for n in nodes[place].output if n}
-    once = [NodeProto(op_type="Relu", output=[f"{place}", ""]) for place in range(FEW)]
-    assert _table(once).producers() == {f"{place}": place for place in range(FEW)}
 
 
 def test_nodes_that_read_only_some_values_or_feed_others_are_what_protobuf_says(nodes):
