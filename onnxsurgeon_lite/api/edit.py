@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_h
 from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds, indexed
 from onnxsurgeon_lite.api.spelling import KEYWORD, bound, documented, options, spelled
+from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, SurgeonError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +165,6 @@ def _proved(
     result: "EditResult", original: "Model", step: "Pass", runtime: "Runtime", call: Call
 ) -> "EditResult":
     """Prove what new sizes were given to; an error that says why not tells what was changed."""
-    from onnxsurgeon_lite.errors import SurgeonError
     from onnxsurgeon_lite.matching.prove import prove_step
 
     call.progress("proving by running")
@@ -190,7 +190,6 @@ def _verified(
     Args:
         needed: an original that does not run is an error; otherwise the result says so.
     """
-    from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure
     from onnxsurgeon_lite.matching import verify as verifying
     from onnxsurgeon_lite.matching.trials import unmoved_notes
 
@@ -253,7 +252,6 @@ def merge(
         added the 8 nodes of graph 'whole_model'
         merged 2 models: input.1 -> second/31 (19 nodes, 34 initializers)
     """
-    from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import loaded
     from onnxsurgeon_lite.passes.merge import merge_all

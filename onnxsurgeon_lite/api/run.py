@@ -1,5 +1,6 @@
 """Run models and compare what they give: run, record, compare_sets. The runtime's process starts first."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -19,12 +20,10 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeTimeout, SurgeonError, UsageError
-from onnxsurgeon_lite.names import is_function
+from onnxsurgeon_lite.names import few, is_function, listed
 from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.decode import DecodeComparison, Decoder
     from onnxsurgeon_lite.matching.over_samples import CompareSamples, SampleComparison
@@ -73,7 +72,6 @@ def run(
         child = call.child()
         from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.selecting.select import select_values
-        from onnxsurgeon_lite.names import few
         from onnxsurgeon_lite.runtime import run as running
         from onnxsurgeon_lite.runtime.optimized import kernel_values
         from onnxsurgeon_lite.runtime.wider import computed_wider
@@ -110,7 +108,6 @@ def run(
 def _wanted(index: "GraphIndex", fetch: "Sequence[str]") -> tuple[list[str], list[str]]:
     """Return selectors of the model's own values, and of those that are asked of the optimized graph."""
     from onnxsurgeon_lite.graph.selecting.select import split_names
-    from onnxsurgeon_lite.names import listed
     from onnxsurgeon_lite.runtime.optimized import KERNEL
 
     names = split_names(index, fetch)
@@ -121,7 +118,6 @@ def _wanted(index: "GraphIndex", fetch: "Sequence[str]") -> tuple[list[str], lis
 
 def _unfused(index: "GraphIndex", runtime: "Runtime", names: "Sequence[str]") -> list[str]:
     """Say which fetched values the runtime does not compute where nobody fetches them."""
-    from onnxsurgeon_lite.names import few
     from onnxsurgeon_lite.runtime.optimized import unfused
 
     inner = [name for name in names if name in index.producer and name not in index.outputs]
@@ -622,8 +618,6 @@ def test(
 
 def is_model(given: object) -> bool:
     """Return whether it is a model and not tensors: the extension of a path says so."""
-    from collections.abc import Mapping
-
     from onnxsurgeon_lite.model.formats import text_format
     from onnxsurgeon_lite.tensors.references.foreign import is_polygraphy
 

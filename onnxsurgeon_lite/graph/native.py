@@ -21,7 +21,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from google.protobuf.message import Message
-from onnx import GraphProto, ModelProto, TypeProto
+from onnx import (
+    GraphProto,
+    ModelProto,
+    TensorProto,
+    TypeProto,
+    checker,
+    defs,
+    parser,
+    printer,
+    shape_inference,
+    version_converter,
+)
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
@@ -162,8 +173,6 @@ def _graph(encoded: bytes) -> GraphProto:
 
 
 def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
-    from onnx import shape_inference
-
     how = {"check_type": strict, "strict_mode": strict, "data_prop": data_prop}
     typed = shape_inference.infer_shapes(_reliable(model), **how).graph
     for known in ("node", "initializer", "sparse_initializer"):  # what the caller has already
@@ -189,8 +198,6 @@ def _reliable(model: bytes) -> bytes:
 
 
 def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
-    from onnx import defs, shape_inference
-
     part = _model(model)
     outputs = shape_inference.infer_node_outputs(
         defs.get_schema(*schema),
@@ -207,28 +214,20 @@ def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
 
 
 def _convert(model: bytes, version: int) -> bytes:
-    from onnx import version_converter
-
     return _encoded(version_converter.convert_version(_model(model), version))
 
 
 def _check(model: bytes, folder: str, full: bool) -> bytes:
-    from onnx import checker
-
     os.chdir(folder)  # the checker looks for external data there
     checker.check_model(model, full_check=full)
     return b""
 
 
 def _print(model: bytes) -> bytes:
-    from onnx import printer
-
     return str(printer.to_text(_model(model))).encode(errors="replace")
 
 
 def _parse(text: str) -> bytes:
-    from onnx import TensorProto, parser
-
     try:
         return _encoded(parser.parse_model(text))
     except parser.ParseError as error:

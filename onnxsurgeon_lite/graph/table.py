@@ -395,7 +395,6 @@ class NodeTable:
         spans = columns[1:3, np.frombuffer(seen, np.bool_)[columns[0]]]
         return {self.encoded.whole[start:stop].decode() for start, stop in in_rows(*spans)}
 
-
     @cached_property
     def rows(self) -> list[NodeRow]:
         """Every node as plain data."""
