@@ -57,15 +57,16 @@ class Quantizers:
                 for name in _cut_alike(index, node.input[0]):
                     found.grids.setdefault(name, grid)
                 continue
-            found.grids[node.output[0]] = grid
-            if node.input[0] not in index.producer:  # a constant: a quantized weight
-                found.weights.add(node.output[0])
+            made = node.output[0]
+            found.grids[made] = grid
+            before = index.node_of(node.input[0])  # the QuantizeLinear of a pair
+            if before is None:  # a constant: a quantized weight
+                found.weights.add(made)
                 continue
-            before = index.nodes[index.producer[node.input[0]]]  # the QuantizeLinear of a pair
             own = grid_of(index, before) if before.op_type == QUANTIZE else None
             if own is not None:
-                found.sources[node.output[0]] = before.input[0]
-                found.before[node.output[0]] = own
+                found.sources[made] = before.input[0]
+                found.before[made] = own
         return found
 
     @cached_property

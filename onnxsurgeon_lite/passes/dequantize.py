@@ -266,14 +266,15 @@ class _Floats:
         return (scale, zero) if grid is None else (grid.scale.tobytes(), grid.zero.tobytes())
 
     def _quantize(self, node: NodeProto) -> Iterator[NodeProto]:
+        integer = node.output[0]
         grid = grid_of(self.index, node)
         if grid is None:
-            self.reasons[node.output[0]] = "its scale or zero point is not constant"
+            self.reasons[integer] = "its scale or zero point is not constant"
             return
         self.changes.append(node.op_type)
-        self.real[node.output[0]] = node.input[0]
-        self.grids[node.output[0]] = self._key(*node.input[1:])
-        yield from self._clipped(node.input[0], grid, node.output[0], node.input[1])
+        self.real[integer] = node.input[0]
+        self.grids[integer] = self._key(*node.input[1:])
+        yield from self._clipped(node.input[0], grid, integer, node.input[1])
 
     def _clipped(self, name: str, grid: Grid, integer: str, scale: str) -> Iterator[NodeProto]:
         """Yield a Clip to the range of a grid that ends at 0, unless what is clipped is inside in any case."""
@@ -392,21 +393,22 @@ class _Floats:
     # operators on integers
 
     def _linear(self, node: NodeProto) -> Iterator[NodeProto]:
+        integer = node.output[0]
         inputs, result = self._operands(node)
         grid = self._grid(result[0], result[1]) if result else None
         known = [name for name in inputs if name is not None]
         # an unknown operand leaves the node as it is
         if len(known) < len(inputs) or (result and grid is None):
-            self.reasons[node.output[0]] = "its scales are not constant"
+            self.reasons[integer] = "its scales are not constant"
             return
         self.changes.append(node.op_type)
         made = self._like(node, _PLAIN[node.op_type], known)
         yield made
         if grid is not None:
-            self.grids[node.output[0]] = self._key(*result)
-            yield from self._clipped(made.output[0], grid, node.output[0], result[0])
+            self.grids[integer] = self._key(*result)
+            yield from self._clipped(made.output[0], grid, integer, result[0])
         else:
-            yield from self._equals(node.output[0], made.output[0])
+            yield from self._equals(integer, made.output[0])
 
     def _operands(self, node: NodeProto) -> tuple[list[str | None], list[str]]:
         """Return the float inputs, None for an unknown one, and scale and zero point of a result that has them."""

@@ -302,14 +302,13 @@ def make_room(
     result: Model, guest: Model, incoming: dict[str, str], prefix: str, notes: list[str]
 ) -> None:
     """Rename values and nodes of the guest that clash with the first model."""
+    host = result.proto.graph
     graph = guest.proto.graph
     names = dict(incoming)
     own, theirs = (dict.fromkeys(defined(model.proto.graph)) for model in (result, guest))
-    results = (value.name for value in result.proto.graph.output)
+    results = (value.name for value in host.output)
     # names of the first model: those in bodies, its own, its results, and what it feeds
-    taken = inner_names(result.proto, result.proto.graph.node).union(
-        own, results, incoming.values()
-    )
+    taken = inner_names(result.proto, host.node).union(own, results, incoming.values())
     if prefix:
         names = {n: prefix + n for n in theirs if n not in incoming} | names
     # an input of the second cannot be renamed silently: a caller feeds it
@@ -317,7 +316,7 @@ def make_room(
         v.name for v in graph.input if names.get(v.name, v.name) in taken and v.name not in incoming
     ]
     if both:
-        is_input = any(value.name == both[0] for value in result.proto.graph.input)
+        is_input = any(value.name == both[0] for value in host.input)
         advice, how = "share it", ("--share", both[0])
         # with an input of that name sharing is meant, else linking
         if not is_input:
@@ -349,9 +348,9 @@ def make_room(
         drop(kind, lambda message: message.name in incoming)
     drop(graph.sparse_initializer, lambda sparse: sparse.values.name in incoming)
     rename_values(guest.proto, graph, names)
-    if has_bodies(result.proto.graph.node):
-        clear_bodies(result.proto.graph.node, set(defined(graph)))
-    _name_nodes(graph.node, prefix, {n.name for n in walk.with_inner(result.proto.graph.node)})
+    if has_bodies(host.node):
+        clear_bodies(host.node, set(defined(graph)))
+    _name_nodes(graph.node, prefix, {n.name for n in walk.with_inner(host.node)})
 
 
 def _name_nodes(nodes: Iterable[NodeProto], prefix: str, taken: set[str]) -> None:

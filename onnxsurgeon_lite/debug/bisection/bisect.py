@@ -208,14 +208,15 @@ class _Bisection:
 
     def run(self) -> BisectResult:
         """Search and explain; replay the references of nodes that crash the runtime."""
+        result = self.result
         self.space = Space(self.index)
         self.targets, notes = targets_of(self.space, self.judge)
-        self.result.notes += notes
+        result.notes += notes
         self.journal = self._journal()
-        self.result.notes += self.judge.references.notes
+        result.notes += self.judge.references.notes
         replay = replayed(self.index, self.targets, self.judge.references)
         for name in replay:
-            self.result.notes.append(f"{name!r} is random: its recorded value is replayed")
+            result.notes.append(f"{name!r} is random: its recorded value is replayed")
         if replay:
             self.optimized = None  # a run of the whole model cannot replay
         self.journal.agreeing = self._agreeing(replay)
@@ -226,14 +227,14 @@ class _Bisection:
             self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
             self.observer.feed(self.feeds)
             self.judge.outputs = dict.fromkeys(self.targets)
-            self.result.culprits, self.result.cleared = [], []
+            result.culprits, result.cleared = [], []
             try:
                 walk = self.walk = self._walk_over(self.space, self.observer, "unoptimized", replay)
                 find = self._find_one if self.search.quick else self._find_all
                 find(walk)
                 # a first culprit with another shape than its reference may just have been run with other feeds
-                for culprit in self.result.culprits[:1]:
-                    seen = self.result.tensors[culprit.value]
+                for culprit in result.culprits[:1]:
+                    seen = result.tensors[culprit.value]
                     require_same_sizes(self.index, self.feeds, culprit.value, *seen)
                 break
             except RuntimeLost as error:
@@ -243,47 +244,46 @@ class _Bisection:
                 crashed.append(found)
                 replay += self._around(found)
         # an output in `judge.outputs` stays None until it is compared
-        self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
+        result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         if crashed:
-            self.result.verdict = "mismatch"
-            self.result.culprits[:0] = crashed
+            result.verdict = "mismatch"
+            result.culprits[:0] = crashed
             # what depends on a crash was computed from references
             made = set(chain.from_iterable(each.outputs for each in crashed))
             lost = self.space.below(made) | made
-            self.result.outputs = {n: c for n, c in self.result.outputs.items() if n not in lost}
-            self.result.masked = []
+            result.outputs = {n: c for n, c in result.outputs.items() if n not in lost}
+            result.masked = []
         # last: what only the culprits together show, the verdict of the whole, and the bodies of the first culprits
-        tell_precision(self.result, self.index, self.search.sides)
+        tell_precision(result, self.index, self.search.sides)
         self._settle()
-        self.result.notes += filter(None, [self.journal.lost])
-        if self.result.verdict == "mismatch":
-            self.result.notes += self.judge.references.doubts
+        result.notes += filter(None, [self.journal.lost])
+        if result.verdict == "mismatch":
+            result.notes += self.judge.references.doubts
         self.observer.forget(list(self.observer.kept))
-        for culprit in self.result.culprits[:ENTERED]:
+        for culprit in result.culprits[:ENTERED]:
             self._look_inside(culprit)
-        return self.result
+        return result
 
     def _settle(self) -> None:
         """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared.
 
         A quantized model agrees where optimization only rounds otherwise.
         """
+        result = self.result
         if self._only_rounds():
-            self.result.verdict = "agrees"
-            self.result.cleared += self.result.culprits
-            self.result.culprits = []
-            count = len(self.result.cleared)
+            result.verdict = "agrees"
+            result.cleared += result.culprits
+            result.culprits = []
+            count = len(result.cleared)
             differ = "value differs" if count == 1 else "values differ"
             because = f"with optimization on, {count} {differ} by what the quantization rounds"
-            self.result.findings = [Finding("rounding", because)]
+            result.findings = [Finding("rounding", because)]
         # the outputs mismatch, yet all origins only exchange near values (TopK, ArgMax): no fault is left
-        cleared = [culprit.findings[0] for culprit in self.result.cleared]
-        if not self.result.culprits and cleared and all(f.verdict == "tie" for f in cleared):
-            self.result.verdict = "agrees"
-            self.result.add_finding(
-                "tie", "all that differs comes of near values that change places"
-            )
-        settle(self.result, self.judge.references, self.targets, self.index.outputs)
+        cleared = [culprit.findings[0] for culprit in result.cleared]
+        if not result.culprits and cleared and all(f.verdict == "tie" for f in cleared):
+            result.verdict = "agrees"
+            result.add_finding("tie", "all that differs comes of near values that change places")
+        settle(result, self.judge.references, self.targets, self.index.outputs)
 
     def _only_rounds(self) -> bool:
         """Return whether all that differs is how optimized quantized nodes round, each or together."""
@@ -399,33 +399,34 @@ class _Bisection:
 
     def _find_all(self, walk: Walk) -> None:
         """Find all origins and explain them, if an output mismatches or a node errs alone."""
+        result = self.result
         # The first origins come before the question whether the outputs mismatch: what the search kept of the values
         # before them makes the outputs cheap.
         unobserved = self._unobserved(walk)
         first = self._first_origins(walk)
         wrong = self._wrong_outputs(walk, unobserved, first is not None)
-        self.result.verdict = "agrees"
+        result.verdict = "agrees"
         # one look after the other, until one shows origins; `_looks` yields none if all outputs agree
         for look in self._looks(bool(wrong), unobserved):
-            self.result.verdict, self.result.look = "mismatch", look
+            result.verdict, result.look = "mismatch", look
             if look == "optimized":
                 if not wrong:
-                    self.result.add_finding("optimizer", "the outputs agree with optimization off")
+                    result.add_finding("optimizer", "the outputs agree with optimization off")
                 self._search_optimized(unobserved)
             else:
                 self.observer.by_node = look == "node"
                 # the origins that were found already are part of the first look
                 waves = first if look == "unoptimized" else None
                 self._find_origins(walk, self._diagnosis(walk), unobserved, waves)
-            if self.result.culprits or self.result.cleared:
+            if result.culprits or result.cleared:
                 break
             because = "the outputs mismatch, but no value does while inner values are observed"
-            self.result.add_finding("observer effect", because)
-        culprits = self.result.culprits
+            result.add_finding("observer effect", because)
+        culprits = result.culprits
         # Afterwards: outputs that agree may hide a fault; in half precision a small error may grow; and a mismatch that
         # no node explains alone may come of the number of threads.
         all_inherit = bool(culprits) and all(culprit.inherits for culprit in culprits)
-        if self.result.verdict == "agrees":
+        if result.verdict == "agrees":
             self._find_masked(walk, unobserved)
         elif self.judge.coarse and self.search.tolerance is None and all_inherit:
             self._find_hidden(unobserved)
@@ -474,28 +475,29 @@ class _Bisection:
 
     def _find_hidden(self, unobserved: Unobserved) -> None:
         """Find a node in half precision that errs by less than the tolerance, and explains what grows out of it."""
+        result = self.result
         # search once more, from the feeds on, with a fraction of the tolerance; keep what explains half of the outputs'
         # error
-        grown, cleared, usual = self.result.culprits, self.result.cleared, self.judge
-        self.result.culprits, self.result.cleared = [], []
+        grown, cleared, usual = result.culprits, result.cleared, self.judge
+        result.culprits, result.cleared = [], []
         self.judge = replace(usual, share=_HIDDEN)
         self.observer.forget(list(self.observer.kept))
         self.observer.feed(self.feeds)
-        walk = self._walk_over(self.space, self.observer, self.result.look)
+        walk = self._walk_over(self.space, self.observer, result.look)
         walk.journal = Journal()  # its answers are others
         self._find_origins(walk, self._diagnosis(walk), unobserved)
         hidden = [
             culprit
-            for culprit in self.result.culprits
+            for culprit in result.culprits
             if culprit.own
             and not culprit.seen
-            and effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors) >= _GROWN
+            and effect_of(culprit, walk, self.judge, self.feeds, result.tensors) >= _GROWN
         ]
         self.judge = usual
-        self.result.culprits, self.result.cleared = hidden or grown, cleared
+        result.culprits, result.cleared = hidden or grown, cleared
         if hidden:
             note = f"an error below half precision's tolerance grows on its way: {_HIDDEN:g} of it is allowed here"
-            self.result.notes.append(note)
+            result.notes.append(note)
 
     def _errs_unseen(self, culprit: Culprit) -> bool:
         """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""
@@ -696,6 +698,7 @@ class _Bisection:
 
     def _search_optimized(self, unobserved: Unobserved) -> None:
         """Search the optimized graph; try each culprit unoptimized, and find the optimizer that makes it wrong."""
+        result = self.result
         assert self.optimized is not None
         if not self.optimized.abilities.optimized_graph:
             self._search_cut(self.optimized, unobserved)
@@ -712,22 +715,22 @@ class _Bisection:
             self.judge = everything
         # 2. run the original nodes of each culprit on the same inputs: if these are right, an optimizer made the error
         original = Observer(self.index, self.runtime)
-        found, self.result.culprits = self.result.culprits + self.result.cleared, []
-        self.result.cleared = []
+        found, result.culprits = result.culprits + result.cleared, []
+        result.cleared = []
         for culprit in found:
             culprit.lacking = []  # the optimized graph lacks most values
-            entering = {name: self.result.tensors[name][1] for name in culprit.inputs}
+            entering = {name: result.tensors[name][1] for name in culprit.inputs}
             inputs = self.feeds | entering  # shapes that the optimizer folds come of the feeds
-            actual = self.result.tensors[culprit.value][1]
+            actual = result.tensors[culprit.value][1]
             outcome = compare_with_unoptimized(culprit, original, self.judge, inputs, actual)
             if outcome == "another value":
                 note = f"the optimized graph uses the name {culprit.value!r} for another value: not compared"
-                self.result.notes.append(note)
+                result.notes.append(note)
                 continue
             # wrong without the optimizer, too: find the node among the original ones
             if outcome == "mismatches":
                 culprit = self._narrowed(culprit, inputs)
-            elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
+            elif not culprit.harmless and len(result.culprits) < _BLAMED:
                 self._blame(culprit, original, self.optimized, inputs)
             self._add(culprit)
 

@@ -595,12 +595,13 @@ class Finder:
         outputs = culprit.outputs + [name for name in culprit.seen if name in known.references]
         fork = replace(culprit, inputs=known.entering(outputs), outputs=outputs, seen=[])
         place = self.around.place(fork)
-        if not place or set(place.samples[0].wanted) == {culprit.value}:
+        wanted = place.samples[0].wanted if place else {}
+        if not place or set(wanted) == {culprit.value}:
             return []  # the same region once more
         found = self._search(place, fork, families, ())[0]
-        for value in place.samples[0].wanted if families is TOGETHER else ():
+        for value in wanted if families is TOGETHER else ():
             found = found or self._search(replace(place, value=value), fork, (operations,), ())[0]
-        return found or self._search_parts(place, fork, place.samples[0].wanted)
+        return found or self._search_parts(place, fork, wanted)
 
     def _search_parts(self, place: Place, culprit: Culprit, parts: Arrays) -> list[Cause]:
         """Return the cause that values have together which different mistakes make wrong, if each has one."""

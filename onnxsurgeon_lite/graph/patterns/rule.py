@@ -140,16 +140,17 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
     waiting = list[PatternGraph]()  # patterns that wait for their replacement
     named = {side.function.name for side in sides if _is_part(side)}
     for side in sides:
+        title = side.function.name
         # parts stand above their callers
-        _require_above(side, named - (parts.keys() - {side.function.name}))
+        _require_above(side, named - (parts.keys() - {title}))
         if _is_part(side):
-            parts.setdefault(side.function.name, []).append(side)
-        elif side.function.name == "pattern":
+            parts.setdefault(title, []).append(side)
+        elif title == "pattern":
             # one pattern for each choice of parts
             for choice in _few(written_out(side, parts, budget), name):
                 waiting.append(choice.without_unread())
                 _require_sound(name, waiting[-1])
-        elif side.function.name == "replacement":
+        elif title == "replacement":
             choices = _few(written_out(side, parts, budget), name)
             for choice in choices:
                 _require_made(name, choice.function)

@@ -214,9 +214,8 @@ def _see_values(
         for name, value in runtime.get([n for n in part if n not in large]):
             if name in blocked and is_array(value):
                 facts[name].blocked = True
-                facts[name].see(unblocked(value, block))
-            else:
-                facts[name].see(value)
+                value = unblocked(value, block)
+            facts[name].see(value)
 
 
 def _is_large_float(observer: Observer, name: str) -> bool:

@@ -30,12 +30,13 @@ def shaken(
     result = ModelProto()
     result.CopyFrom(part)
     nodes = list(result.graph.node)
-    del result.graph.node[:]
+    made = result.graph.node
+    del made[:]
     feeds: list[dict[str, Array]] = [{} for _ in range(runs)]
     # scales that DynamicQuantizeLinear computes: their quantum is known at run time only, so the noise reads them
     computed = {node.output[1] for node in nodes if node.op_type == DYNAMIC and share == 1}
     for number, node in enumerate(nodes):
-        result.graph.node.append(node)
+        made.append(node)
         name = node.output[0]
         grid = _grid(quantizers, node, share)
         # not dequantized, or of unknown step: stays as it is
@@ -43,20 +44,20 @@ def shaken(
             continue
         # `name = DequantizeLinear(...)` becomes `exact = DequantizeLinear(...)`, `name = Add(exact, noise)`
         exact, noise = f"{name}{_EXACT}", f"{name}{_NOISE}"
-        result.graph.node[-1].output[0] = exact
+        made[-1].output[0] = exact
         integers = None if grid is None else _vector(quantizers.index, node)
         # three sources of noise: drawn by the runtime with a computed step, with a constant step, or drawn here and fed
         if grid is None:
-            result.graph.node.extend(_drawn(result, exact, node.input[1], noise, number))
+            made.extend(_drawn(result, exact, node.input[1], noise, number))
         elif integers is None:
             step = _step(result, quantizers.index, node, grid)
-            result.graph.node.extend(_drawn(result, exact, step, noise, number))
+            made.extend(_drawn(result, exact, step, noise, number))
         else:
             dtype = _dtype(quantizers.index, node)
             for run, given in enumerate(feeds):
                 given[noise] = _noise_of(integers, grid, number * runs + run).astype(dtype)
             result.graph.input.add(name=noise, type=type_of(feeds[0][noise]))
-        result.graph.node.append(helper.make_node("Add", [exact, noise], [name]))
+        made.append(helper.make_node("Add", [exact, noise], [name]))
     return result, feeds
 
 
@@ -117,15 +118,16 @@ def shifted(part: ModelProto, quantizers: Quantizers, constants: bool) -> ModelP
     result = ModelProto()
     result.CopyFrom(part)
     nodes = list(result.graph.node)
-    del result.graph.node[:]
+    made = result.graph.node
+    del made[:]
     for node in nodes:
-        result.graph.node.append(node)
+        made.append(node)
         name = node.output[0]
         grid = _grid(quantizers, node)
         if grid is not None and (original(name) in quantizers.weights) is constants:
-            result.graph.node[-1].output[0] = f"{name}{_EXACT}"
+            made[-1].output[0] = f"{name}{_EXACT}"
             given = [f"{name}{_EXACT}", _step(result, quantizers.index, node, grid)]
-            result.graph.node.append(helper.make_node("Sub", given, [name]))
+            made.append(helper.make_node("Sub", given, [name]))
     return result
 
 
