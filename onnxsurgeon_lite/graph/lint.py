@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from onnx import NodeProto, TensorProto, TypeProto
 
@@ -41,16 +42,17 @@ def find(index: GraphIndex) -> list[LintFinding]:
     Raises:
         GraphError: a function calls itself.
     """
-    return [
-        *_unreachable(index),
-        *_unused(index),
-        *_duplicate_names(index),
-        *_unknown_types(index),
-        *_frozen_outputs(index),
-        *_declared_types(index),
-        *_defaults(index),
-        *_training_mode(index),
-    ]
+    kinds = (
+        _unreachable,
+        _unused,
+        _duplicate_names,
+        _unknown_types,
+        _frozen_outputs,
+        _declared_types,
+        _defaults,
+        _training_mode,
+    )
+    return list(chain.from_iterable(kind(index) for kind in kinds))
 
 
 def _unreachable(index: GraphIndex) -> Iterator[LintFinding]:
