@@ -42,6 +42,12 @@ WATCHED: ContextVar[list["Staging"] | None] = ContextVar("watched", default=None
 """Where files that are being written enlist, so that somebody can show how far they are."""
 
 
+def on_disk(file: IO[bytes]) -> None:
+    """Have the system write what a file was given."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
 class Staging:
     """Files being written; on `commit` or `finish` all of them appear under their names, otherwise none.
 
@@ -92,8 +98,7 @@ class Staging:
             self.waiting.append((Path(name), target))
             with os.fdopen(descriptor, "wb") as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())  # on disk before it gets its name
+                on_disk(file)  # on disk before it gets its name
                 self.sizes[named] = os.fstat(file.fileno()).st_size
             os.chmod(name, _mode(target))
 
@@ -111,8 +116,7 @@ class Staging:
         folder = target.parent if target.parent.is_dir() else target.parent.parent
         with _write_errors(shown), tempfile.TemporaryFile(dir=folder) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            on_disk(file)
             self.waiting.append((_appeared(file, target), target))
 
     def written(self) -> int:
@@ -187,8 +191,7 @@ def _appeared(file: IO[bytes], target: Path) -> Path:
         try:
             with name.open("xb") as copy:
                 shutil.copyfileobj(file, copy)
-                copy.flush()
-                os.fsync(copy.fileno())
+                on_disk(copy)
         except BaseException:
             name.unlink(missing_ok=True)
             raise
@@ -236,8 +239,7 @@ def _copy(source: Path, target: Path) -> None:
             else:
                 copy.seek(len(block), os.SEEK_CUR)  # a hole
         copy.truncate()
-        copy.flush()
-        os.fsync(copy.fileno())
+        on_disk(copy)
     target.chmod(_mode(source))
 
 

@@ -28,8 +28,11 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
         graph = pending.pop()
         yield from graph.initializer
         yield from _of_sparse(graph.sparse_initializer)
-        yield from _of_nodes(graph.node)
-        pending += inner(graph.node)
+        # one visit of each node: protobuf answers slowly
+        for node in graph.node:
+            if node.attribute:
+                yield from _of_attributes(node.attribute)
+                pending += (body for _, body in bodies(node))
 
 
 def initializers(model: ModelProto) -> Iterator[TensorProto]:
@@ -141,7 +144,7 @@ def with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     while pending:
         node = pending.pop()
         yield node
-        for graph in inner([node]):
+        for _, graph in bodies(node) if node.attribute else ():
             pending += graph.node
 
 

@@ -58,9 +58,9 @@ def junit_text(result: SuiteResult) -> str:
         )
         if not outcome.match:
             # the first reason is the message, all of them are the text
-            first, *_ = reasons = [line.translate(_PRINTED) for line in _reasons(outcome)]
+            reasons = [line.translate(_PRINTED) for line in _reasons(outcome)]
             kind = "error" if outcome.error else "failure"
-            ElementTree.SubElement(case, kind, message=first).text = "\n".join(reasons)
+            ElementTree.SubElement(case, kind, message=reasons[0]).text = "\n".join(reasons)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

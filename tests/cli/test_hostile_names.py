@@ -108,7 +108,7 @@ def test_toml_has_no_character_that_it_forbids():
 def test_the_script_of_a_reproducer_is_python_whatever_the_tolerance(bound):
     compared = SimpleNamespace(tolerance=Tolerance(bound, bound))
     values = [SimpleNamespace(name=HOSTILE[0], comparison=compared)]
-    culprit = SimpleNamespace(value=HOSTILE[0], values=values, findings=[])
+    culprit = SimpleNamespace(value=HOSTILE[0], values=values, verdicts=set())
 
     text = reproducer._script(SimpleNamespace(look="optimized", kind=""), culprit, {})
 

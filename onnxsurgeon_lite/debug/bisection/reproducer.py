@@ -136,7 +136,9 @@ def reproducing(
         write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
         write_text(new.path / "repro.py", _script(result, culprit, outputs))
         # prefer the script that needs no onnxdbg; if it does not show the failure, try the command
-        shows = verify and not runtime and (yield from _showing(new.path, _crashes(culprit)))
+        shows = (
+            verify and not runtime and (yield from _showing(new.path, "crash" in culprit.verdicts))
+        )
         words = ["python", str(folder / "repro.py")]
         if not shows:
             words = _compare(result, folder) + list(runtime)
@@ -202,7 +204,7 @@ def _expected(
 
 
 def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored]) -> str:
-    if result.kind and not _crashes(culprit):
+    if result.kind and "crash" not in culprit.verdicts:
         over = f"np.abs(a) > {LARGEST.get(result.kind.partition(':')[2])}"
         same = f"[not ({_FREE.get(result.kind, over)}).any() for a in actual.values()]"
         return _SCRIPT.format(level="ORT_DISABLE_ALL", same=same, limit="")
@@ -212,12 +214,8 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
     atol = allowed.absolute(magnitude(outputs.get(culprit.value)))
     same = _SAME.format(rtol=python(allowed.rtol), atol=python(atol))
-    limit = _LIMIT.format(seconds=_LATE) if _crashes(culprit) else ""
+    limit = _LIMIT.format(seconds=_LATE) if "crash" in culprit.verdicts else ""
     return _SCRIPT.format(level=level, same=same, limit=limit)
-
-
-def _crashes(culprit: Culprit) -> bool:
-    return "crash" in culprit.verdicts
 
 
 def _compare(result: BisectResult, folder: Path) -> list[str]:

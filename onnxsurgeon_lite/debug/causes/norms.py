@@ -236,9 +236,8 @@ def missing_together(place: Place) -> Hypotheses:
     for chosen in islice(product(*several.values()), _TOGETHER) if len(several) > 1 else ():
         edits = tuple(chain.from_iterable(hypothesis.edits for hypothesis in chosen))
         missing = " and ".join(hypothesis.wrong for hypothesis in chosen)
-        unknowns, equations = (
-            sum(n) for n in zip(*((h.unknowns, h.equations) for h in chosen), strict=True)
-        )
+        unknowns = sum(hypothesis.unknowns for hypothesis in chosen)
+        equations = sum(hypothesis.equations for hypothesis in chosen)
         sentence = f"{missing}; with what was solved for,"
         yield Hypothesis("missing operations", sentence, edits, (), unknowns, equations)
 

@@ -238,7 +238,8 @@ class _Edges:
         for place in places:
             outer = None if place.outer is None else self.names[place.outer.number]
             self.names.append(_Names(place, outer, self.values))
-        self.inputs, *_ = ends = list(map(self._inputs, places, self.names))
+        ends = list(map(self._inputs, places, self.names))
+        self.inputs = ends[0]
         self.makes = list[list[int]]()
         self.reads = list[list[int]]()
         self.constants = set[int]()

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
-from onnxsurgeon_lite.atomic import Staging
+from onnxsurgeon_lite.atomic import Staging, on_disk
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import GraphPart, Page
 
@@ -45,8 +45,7 @@ def page_file(path: Path) -> Iterator[Callable[[Page], None]]:
 
     def begin() -> None:
         file.writelines(_opening(nonce))
-        file.flush()
-        os.fsync(file.fileno())
+        on_disk(file)
 
     def finish(page: Page) -> None:
         rest = _rest(page, nonce)
