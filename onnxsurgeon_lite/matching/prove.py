@@ -110,7 +110,7 @@ def prove(
 def _run_where_it_fits(proof: "_Proof", symbols: Sequence[Symbol]) -> list[str]:
     """Run a proof at the first sizes of dimensions that stay symbolic at which the original runs."""
     changing = [symbol for symbol in symbols if symbol.changes]
-    failures: list[RuntimeFailure] = []
+    failures = list[RuntimeFailure]()
     for sizes in _fitting_sizes(proof.original, symbols):
         # what the user asked for comes before what is tried
         recipe = replace(proof.recipe, dims={**sizes, **proof.recipe.dims})
