@@ -463,15 +463,19 @@ def _compared(
     from onnxsurgeon_lite.matching.judge import ValueRule
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.samples import Sample
-    from onnxsurgeon_lite.matching.values import alignment
+    from onnxsurgeon_lite.matching.values import alignment, outputs_of_other
     from onnxsurgeon_lite.tensors.comparison import require_used
 
     index = call.index(model)
     runtime = call.started(child, "none" if every else None)
-    other = None
+    other, named = None, dict[str, str]()
     # two models: both run on the same feeds
     if is_model(reference):
-        other = call.index(reference).model
+        theirs = call.index(reference)
+        other, named = theirs.model, outputs_of_other(index, theirs, links)
+        if links is None and named:
+            pairs = ", ".join(f"{name!r} as {own!r}" for name, own in named.items())
+            call.notes.append(f"the other model's outputs are compared in order: {pairs}")
         feeds = call.feeds(index, None) if feeds is None else feeds
     tensors = None if other is not None else cast("Tensors", reference)
     stored, given = call.sources(index, tensors, feeds)
@@ -483,6 +487,7 @@ def _compared(
         dims=call.dim or {},
         carry=call.carry(index),
         other=other,
+        named=named,
         tolerance=allowed,
         every=every,
         metric=call.measure(),

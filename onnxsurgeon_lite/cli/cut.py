@@ -36,6 +36,8 @@ def extract(
         outputs: Values to keep, comma-separated; the model's own by default.
         auto_inputs: Add the inputs that close the cut.
     """
+    if not (part or inputs or outputs):
+        raise UsageError("nothing says what to cut out", "name values: --inputs 22 --outputs 28")
     from onnxsurgeon_lite.model import movable
 
     _save(result, target, movable(result.model))

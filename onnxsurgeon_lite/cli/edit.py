@@ -456,7 +456,7 @@ def rebatch(
     if two_exports != (second is not None):
         raise UsageError(
             "--two-exports takes two models, other uses one",
-            "write onnxdbg edit rebatch --two-exports MODEL OTHER",
+            "write edit rebatch MODEL --to SIZE, or edit rebatch --two-exports MODEL OTHER",
         )
     return {"second": None if second is None else str(second)}
 

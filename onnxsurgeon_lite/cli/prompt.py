@@ -52,9 +52,10 @@ class PromptVerbs(Verbs):
         except typer.Exit as end:
             return end.exit_code == MISMATCH
         except _REFUSED as error:
-            words = [word for word in given if not word.startswith("-")][:2]
-            verb = words if words[:1] in (["edit"], ["data"]) else words[:1]
-            raise UsageError(str(error), f"help {' '.join(verb)} shows its options") from error
+            if not str(error):  # `edit` alone shows its help
+                return False
+            asked = vars(error)["ctx"].command_path.strip()  # as far as it is a command
+            raise UsageError(str(error), f"help {asked} shows its options") from error
         return False
 
     def complete(self, given: Sequence[str], typed: str) -> list[str]:

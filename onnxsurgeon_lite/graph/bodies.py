@@ -106,11 +106,10 @@ def enter(index: GraphIndex, name: str) -> tuple[GraphIndex, str]:
         UnknownNameError: there is no such body, or nothing calls the function.
     """
     path, rest = place_of(index, as_called(index, name), called=True)
-    steps = path.split("/") if path else []  # ["@3", "body", "@1", "then_branch"]
-    for place, body in zip(steps[::2], steps[1::2], strict=True):
-        inner = InnerGraph.of(index, int(place[1:]), body)
+    for position, body in _steps(path):
+        inner = InnerGraph.of(index, position, body)
         # what the body calls itself, and the outer names that its own must avoid
-        around = f"{index.model.enclosing.path}{place}/{body}/"
+        around = f"{index.model.enclosing.path}@{position}/{body}/"
         index = inner.index
         index.model.enclosing = Enclosing(around, inner.captured)
     return index, rest
@@ -264,10 +263,15 @@ def graph_at(proto: ModelProto, path: str) -> GraphProto | FunctionProto:
     for function in proto.functions if path.startswith(FUNCTION_PATH) else ():
         if function_path(function) == head:
             target, path = function, f"@{rest}" if rest else ""
-    steps = path.split("/") if path else []
-    for place, body in zip(steps[::2], steps[1::2], strict=True):
-        target = dict(walk.bodies(target.node[int(place[1:])]))[body]
+    for position, body in _steps(path):
+        target = dict(walk.bodies(target.node[position]))[body]
     return target
+
+
+def _steps(path: str) -> Iterator[tuple[int, str]]:
+    """Yield (node, body) of each step of a path: `@3/body/@1/then_branch` -> (3, body), (1, then_branch)."""
+    steps = iter(path.split("/") if path else ())
+    return ((int(place[1:]), body) for place, body in zip(steps, steps, strict=True))
 
 
 def body_model(

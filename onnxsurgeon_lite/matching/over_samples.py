@@ -136,12 +136,14 @@ class CompareSamples(SampleJob):
 
     Attributes:
         other: the model whose values are the references. other_options: its runtime's, the same by default.
+        named: value of the other model -> that of the model, where the names differ.
         second: another way to run the model; a sample is as bad as the worse of both.
         every: compare all values.
     """
 
     other: Model | None = None
     other_options: RuntimeOptions | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
     second: RuntimeOptions | None = None
     tolerance: Tolerance | None = None
     every: bool = False
@@ -234,12 +236,14 @@ class SampleComparing:
     def _computed(self, other: GraphIndex, feeds: Sequence[Feeds]) -> list[ReferenceSet]:
         """Return what the other model gives: its outputs, or all values that this one has, too."""
         # no names stands for the outputs
-        fetch = [n for n in other.producer if n in self.index.producer] if self.job.every else []
+        named = self.job.named
+        both = [n for n in other.producer if named.get(n, n) in self.index.producer]
+        fetch = both if self.job.every else []
         given = [feeds_of_other(other, each) for each in feeds]
         way, place = self.job.other_options or self.job.options, str(other.model.path or "")
         return [
             ReferenceSet.of(
-                present(values),
+                {named.get(name, name): value for name, value in present(values).items()},
                 place or "the other model",
                 coarse=coarse_values(other),
             )

@@ -37,17 +37,6 @@ def operand(node: NodeProto, slot: int) -> str:
     return node.input[slot] if slot < len(node.input) else ""
 
 
-def rename(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
-    """Put other names into what nodes read or make, in place."""
-    held = slots[:]
-    if names.keys().isdisjoint(held):
-        return
-    # '' is an omitted input, whatever the mapping says.
-    for slot, name in enumerate(held):
-        if name in names and name:
-            slots[slot] = names[name]
-
-
 def integer(node: NodeProto, name: str, default: int = 0) -> int:
     """Return an attribute that is an integer, or what a node without it has."""
     return next((a.i for a in node.attribute if a.name == name), default)

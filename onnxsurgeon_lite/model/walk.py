@@ -13,6 +13,8 @@ from onnx import (
     TensorProto,
 )
 
+from onnxsurgeon_lite.errors import GraphError
+
 GRAPH_TYPES = b"\xa0\x01\x05", b"\xa0\x01\x0a"
 """The type of an attribute that holds graphs, serialized."""
 _MANY = 256  # nodes
@@ -116,13 +118,20 @@ def _roots(model: ModelProto) -> list[GraphProto]:
 
 
 def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
-    """Return (attribute name, subgraph) for each subgraph of the node."""
+    """Return (attribute name, subgraph) for each subgraph of the node.
+
+    Raises:
+        GraphError: a name has a slash, which separates the names in the path of a body.
+    """
     found = []
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             found.append((attribute.name, attribute.g))
         elif attribute.type == AttributeProto.GRAPHS:
             found.extend((f"{attribute.name}.{i}", g) for i, g in enumerate(attribute.graphs))
+    for name, _ in found:
+        if "/" in name:
+            raise GraphError(f"attribute {name!r} holds a graph, but its name is no identifier")
     return found
 
 

@@ -26,7 +26,7 @@ from onnxsurgeon_lite.graph.quantizers import (
 )
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
-from onnxsurgeon_lite.model.messages import assign, drop_at, integer, operand, rename
+from onnxsurgeon_lite.model.messages import assign, drop_at, integer, operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
@@ -232,7 +232,7 @@ class _Floats:
 
     def replaced(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield the nodes that compute the float values of a node's results, before the node itself goes unread."""
-        rename(node.input, self.renamed)
+        node = self._current(node)
         handlers: dict[str, Callable[[NodeProto], Iterator[NodeProto]]] = {
             QUANTIZE: self._quantize,
             DEQUANTIZE: self._dequantize,
@@ -250,6 +250,11 @@ class _Floats:
             yield from self.before  # constants that the handler needed first
             yield from made
             self.before = []
+
+    def _current(self, node: NodeProto) -> NodeProto:
+        for slot, name in enumerate(node.input):
+            node.input[slot] = self.renamed.get(name, name)
+        return node
 
     def _named(self, name: str) -> str:
         self.real[name] = fresh(f"{name}_float", self.taken)

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import modules_of_class, select_nodes
 from onnxsurgeon_lite.model import Model, copied, walk
-from onnxsurgeon_lite.model.messages import assign, rename
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.names import glob, is_glob
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle
@@ -206,8 +206,8 @@ def _rename(function: FunctionProto, names: Mapping[str, str]) -> None:
         return
     body = GraphProto(node=function.node, value_info=function.value_info)
     rename_values(ModelProto(), body, names)
-    rename(function.input, names)
-    rename(function.output, names)
+    function.input[:] = [names.get(name, name) for name in function.input]
+    function.output[:] = [names.get(name, name) for name in function.output]
     del function.node[:], function.value_info[:]
     function.node.extend(body.node)
     function.value_info.extend(body.value_info)

@@ -118,9 +118,9 @@ def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
 
 
 def require_length(most: int) -> None:
-    """Raise `UsageError` unless the length is positive."""
-    if most < 1:
-        raise UsageError(f"--max is {most}", "give a number above 0")
+    """Raise `UsageError` unless the length is positive, and ONNX holds it."""
+    if not 0 < most < 1 << 63:
+        raise UsageError(f"--max is {most}", "give a number above 0 that fits in int64")
 
 
 def is_ragged(index: GraphIndex, name: str) -> bool:

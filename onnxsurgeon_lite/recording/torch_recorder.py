@@ -103,7 +103,12 @@ def record_module(
     module = getattr(module, "_orig_mod", module)  # unwrap torch.compile
     samples = [ModuleCall(given, dict(kwargs or {})) for given in _samples(args)]
     _check(module, scopes)
+    trains = sorted(
+        {_kind(part) for part in module.modules() if part.training and isinstance(part, _TRAINING)}
+    )
     with _Folder(Path(folder)) as writer, _evaluating(module):
+        if trains:
+            writer.notes.append(f"recorded in evaluation mode; {trains[0]} was in training mode")
         for number, sample in enumerate(samples):
             sample = _on_device_of(module, sample)
             writer.sample = number
@@ -276,6 +281,10 @@ def _kind(value: object) -> str:
         return f"({', '.join(map(_kind, value))})"
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+# what computes something else in training
+_TRAINING = torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm
 
 
 @contextlib.contextmanager

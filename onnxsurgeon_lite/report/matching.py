@@ -73,7 +73,9 @@ def show_weights(result: WeightsResult) -> None:
     counts = Counter(w.how.partition(" with")[0] for w in result.weights if w.comparison.match)
     parts = [f"{count} {kind}" for kind, count in counts.items()]
     suspicious = f", {len(found)} suspicious" if found else ""
-    parts = [f"{len(result.weights)} weights found: {len(differing)} differ{suspicious}"] + parts
+    total = len(result.weights) + len(result.only_model)
+    found_of = f"{len(result.weights)} of {total} weights found"
+    parts = [f"{found_of}: {len(differing)} differ{suspicious}"] + parts
     say(f"{parts[0]}; {', '.join(parts[1:])}" if parts[1:] else parts[0])
     _show_turned([weight for weight in result.weights if weight.how == "transposed"])
     if result.epsilon is not None:

@@ -12,7 +12,6 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 from onnxsurgeon_lite.errors import PartialAnswer, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.model import copied
-from onnxsurgeon_lite.model.messages import rename
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime, Stream
 from onnxsurgeon_lite.shown import Progress, quiet
@@ -286,12 +285,14 @@ class Observer:
         part.graph.name = source.graph.name
         nodes = [index.nodes[position] for position in positions]
         part.graph.node.extend(nodes)
-        # what the part takes as an input and computes as well: its own result gets another name
-        own = {name: recomputed(name) for name in given}
         for position, node in zip(positions, part.graph.node, strict=True):
             # ids as names, for messages
             node.name = node.name or f"@{position}"
-            rename(node.output, own)
+            for slot, name in enumerate(node.output):
+                # the part takes this value as an input and computes it as well: its own result gets another
+                # name
+                if name in given:
+                    node.output[slot] = recomputed(name)
         clear_bodies(part.graph.node, produced.union(given))  # which may come earlier now
         part.functions.extend(reached_functions(source, nodes))
         for name in given:

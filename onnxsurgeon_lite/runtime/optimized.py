@@ -17,7 +17,7 @@ from onnx import NodeProto, helper
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, load
-from onnxsurgeon_lite.model.messages import operand, rename
+from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -118,8 +118,9 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
     nodes, restored = list(graph.node), dict[str, str]()
     del graph.node[:]
     for node in nodes:
-        # readers read the value that was converted back in
-        rename(node.input, restored)
+        for slot, name in enumerate(node.input):
+            # readers read the value that was converted back in
+            node.input[slot] = restored.get(name, name)
         graph.node.append(node)
         # a blocked value that has a name of the model
         token = node.output[0] if node.output else ""

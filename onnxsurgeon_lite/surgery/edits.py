@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import fitting_version
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, captured
 from onnxsurgeon_lite.model import Model, drop, plain_domain, walk
-from onnxsurgeon_lite.model.messages import assign, rename
+from onnxsurgeon_lite.model.messages import assign
 
 Nodes = MutableSequence[NodeProto]
 
@@ -156,7 +156,7 @@ def rename_values(
     # nodes that name one of the values; others need not be decoded
     touched = [nodes[place] for place in table.encoded.mentioning(names)]
     for node in touched:
-        rename(node.output, names)
+        _replace(node.output, names)
     rename_uses(touched, names)
     if graph is not proto.graph:  # training refers to values of the main graph alone
         return
@@ -189,7 +189,7 @@ def rename_parameters(graph: GraphProto, names: Mapping[str, str]) -> None:
 def rename_uses(nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
     """Make nodes read other values, in their bodies too; outputs keep their names."""
     for node in nodes:
-        rename(node.input, names)
+        _replace(node.input, names)
         if not node.attribute:
             continue
         # the captured names that change: nothing else is visible in its bodies
@@ -252,7 +252,7 @@ def _rename_local(body: GraphProto, clashes: Iterable[str], taken: set[str]) -> 
     names = {name: fresh(name, taken) for name in sorted(clashes)}
     _rename_declarations(body, names)
     for node in body.node:
-        rename(node.output, names)
+        _replace(node.output, names)
     rename_uses(body.node, names)
 
 
@@ -262,6 +262,16 @@ def trimmed(names: Iterable[str]) -> list[str]:
     while kept and not kept[-1]:
         kept.pop()
     return kept
+
+
+def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
+    held = slots[:]
+    if names.keys().isdisjoint(held):
+        return
+    # '' is an omitted input, whatever the mapping says.
+    for slot, name in enumerate(held):
+        if name in names and name:
+            slots[slot] = names[name]
 
 
 def importing(model: Model, domain: str | None, notes: list[str]) -> Model:

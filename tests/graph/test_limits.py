@@ -330,6 +330,20 @@ def test_a_loop_without_a_body_gives_no_types():
     assert GraphIndex.of(empty).type_of("h") is None
 
 
+@pytest.mark.parametrize("verb", ["fix", "infer", "inline", "simplify"])
+def test_a_body_whose_name_could_be_a_path_is_refused(verb, tmp_path):
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[4] x, bool c) => (float[4] y) {
+        y = If <then_branch = t () => (float[4] a) { a = Neg(x) },
+                else_branch = e () => (float[4] b) { b = Abs(x) }> (c) }"""
+    )
+    model.graph.node[0].attribute[1].name = "else/@0/branch"
+    onnx.save(model, tmp_path / "slash.onnx")
+
+    with pytest.raises(GraphError, match="'else/@0/branch' holds a graph"):
+        getattr(osl, verb)(tmp_path / "slash.onnx")
+
+
 def test_a_gradient_needs_an_opset_of_onnx():
     foreign = model("g (float[1] x) => (float[1] y) { y = local.f(x) }")
     del foreign.proto.opset_import[0]

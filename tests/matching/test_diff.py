@@ -21,6 +21,7 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.diff import Difference, diff
 from onnxsurgeon_lite.matching.diff.outputs import with_outputs
+from onnxsurgeon_lite.matching.diff.result import Change
 from onnxsurgeon_lite.matching.trials import Trial
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.runtime.run import run
@@ -266,6 +267,19 @@ def layers(numbers: list[int], scale: float = 1.0) -> Model:
         nodes.append(helper.make_node("Mul", [f"mq{place}", f"mk{place}"], [f"s{place}"]))
         nodes.append(helper.make_node("Add", [f"s{place}", f"x{place}"], [f"x{place + 1}"]))
     return Model(model_of(nodes, ["x0"], [f"x{len(numbers)}"], constants))
+
+
+def test_nodes_that_exchanged_their_weights_are_named_with_them():
+    first, second = layers([0, 1]), layers([0, 1])
+    query, key = second.proto.graph.node[4:6]
+    query.input[1], key.input[1] = key.input[1], query.input[1]
+
+    found = diff(first, second)
+
+    (query, key) = ((d.before, d.changes[0]) for d in found.differences)
+    assert query == ("@4", Change("input 1", "'q1'", "'k1'"))
+    assert key == ("@5", Change("input 1", "'k1'", "'q1'"))
+    assert not found.renamed
 
 
 def test_a_removed_layer_is_its_nodes_and_weights_and_no_other():

@@ -1,5 +1,7 @@
 """Two exports of one network, and what its modules returned: no exporter is blamed for writing it its own way."""
 
+import json
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +9,11 @@ import onnx
 import pytest
 import torch
 from onnx import numpy_helper
+from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.recording.torch_recorder import record_module
 
 
@@ -306,3 +311,49 @@ def test_an_output_of_another_name_is_compared_where_all_else_is_named_alike(mod
 
     assert osl.bisect(right, against=other).verdict == "agrees"
     assert [culprit.op_type for culprit in osl.bisect(wrong, against=other).culprits] == ["Abs"]
+
+
+def test_outputs_of_other_names_are_compared_in_order_or_by_a_map(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[3] x) => (float[3] A, float[3] B)
+    { A = Exp(x) B = Neg(x) }"""
+    for name, a, b in (("mine", "one", "two"), ("theirs", "1", "2"), ("turned", "2", "1")):
+        changed = text.replace("B)", f"v{b})").replace("A,", f"v{a},")
+        changed = changed.replace("A =", f"v{a} =").replace("B =", f"v{b} =")
+        if name == "turned":  # the same names in the other order
+            changed = changed.replace("(float[3] v2, float[3] v1)", "(float[3] v1, float[3] v2)")
+        onnx.save(onnx.parser.parse_model(changed), tmp_path / f"{name}.onnx")
+    mine = tmp_path / "mine.onnx"
+
+    found = osl.compare_sets(mine, tmp_path / "theirs.onnx")
+    assert found.match
+    assert sorted(found.compared) == ["vone", "vtwo"]
+    typed = CliRunner().invoke(app, ["compare", str(mine), str(tmp_path / "theirs.onnx")])
+    assert "compared in order: 'v1' as 'vone', 'v2' as 'vtwo'" in typed.output
+    turned = tmp_path / "turned.onnx"
+    assert not osl.compare_sets(mine, turned).match
+    pairs = [{"a": "v2", "b": "vone"}, {"a": "v1", "b": "vtwo"}]
+    (tmp_path / "map.json").write_text(json.dumps({"pairs": pairs}))
+    assert osl.compare_sets(mine, turned, map=tmp_path / "map.json").match
+    with pytest.raises(ReferenceSetError, match="has no value that the model computes"):
+        osl.compare_sets(mine, turned, map="names")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch's exporter
+def test_a_convolution_that_took_its_normalization_in_is_no_missing_module(tmp_path):
+    torch.manual_seed(0)
+    parts = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()
+    module = torch.nn.Sequential(OrderedDict(zip(("conv", "norm", "act"), parts, strict=True)))
+    module.norm.running_mean += torch.rand(4)
+    image = torch.randn(1, 3, 8, 8)
+    torch.onnx.export(module.eval(), (image,), tmp_path / "m.onnx", dynamo=True, verbose=False)
+    record_module(module, image, folder=tmp_path / "refs")
+    model = onnx.load(tmp_path / "m.onnx")
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Relu"]
+    weight = next(each for each in model.graph.initializer if len(each.dims) == 4)
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 1.1, weight.name))
+
+    result = osl.bisect(model, tmp_path / "refs", cause=False)
+
+    assert [culprit.op_type for culprit in result.culprits] == ["Conv"]
+    assert "does not have" not in str(result)
+    assert not [note for note in result.notes if "does not have" in note]

@@ -771,6 +771,20 @@ def test_a_file_that_is_no_checkpoint_is_told(content, message, tmp_path):
         open_checkpoint(tmp_path / "state.pt")
 
 
+def test_zeros_and_ones_of_another_network_are_no_weights_of_the_model(tmp_path):
+    other = {"norm.weight": np.ones(3, np.float32), "norm.bias": np.zeros(7, np.float32)}
+    np.savez(tmp_path / "other.npz", **other)
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,7] x) => (float[2,7] y)
+    <float[7] val_3 = {0,0,0,0,0,0,0}, float[7] w = {1,2,3,4,5,6,7}> { s = Mul(x, w) y = Add(s, val_3) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "own.onnx")
+
+    with pytest.raises(ReferenceSetError, match="has no weight of the model"):
+        osl.weights(tmp_path / "own.onnx", tmp_path / "other.npz")
+    np.savez(tmp_path / "own.npz", **other, scale=np.arange(1, 8, dtype=np.float32))
+    found = osl.weights(tmp_path / "own.onnx", tmp_path / "own.npz")
+    assert "2 of 2 weights found: 0 differ; 2 same" in str(found)
+
+
 def test_the_checkpoint_of_another_model_is_told(small, tmp_path):
     save_tensors(tmp_path / "other.npz", {"w": noise(7)})
 

@@ -173,6 +173,18 @@ def test_modules_are_left_as_they_were(net, tmp_path):
     assert not any(part._forward_hooks for part in net.modules())
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_module_that_would_drop_out_in_training_is_said_to_be_recorded_in_evaluation(
+    trains, tmp_path
+):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).train(trains)
+
+    notes = record_module(module, torch.ones(2, 4), folder=tmp_path / "refs").notes
+
+    said = "recorded in evaluation mode; a Dropout was in training mode"
+    assert notes == ([said] if trains else [])
+
+
 def test_several_samples_are_kept_apart(net, tmp_path):
     one, other = torch.randn(2, 4), torch.randn(3, 4)
 

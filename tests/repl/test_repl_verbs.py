@@ -242,6 +242,7 @@ def test_a_command_compares_with_what_it_is_told(session, said):
     [
         ("expose --bogus", "No such option: --bogus\n  help expose shows its options"),
         ("edit rename", "help edit rename shows its options"),
+        ("edit set-att x", "'set-attr', 'set-layout', 'set-type'?\n  help edit shows its options"),
         ("edit nope", "No such command 'nope'"),
         ("expose 255", "closest names: '25'"),
         ("extract --inputs '22", "No closing quotation"),

@@ -13,7 +13,7 @@ from onnx import FunctionProto, NodeProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model import copied, walk
-from onnxsurgeon_lite.model.messages import assign, rename
+from onnxsurgeon_lite.model.messages import assign
 
 _MOST_CALLS = 100
 
@@ -82,8 +82,8 @@ class PatternGraph:
             return self
         function = copied(self.function)
         for holder in chain([function], function.node):  # the function itself and all of its nodes
-            rename(holder.input, names)
-            rename(holder.output, names)
+            holder.input[:] = [names.get(name, name) for name in holder.input]
+            holder.output[:] = [names.get(name, name) for name in holder.output]
         # parsed anew, because renaming changes the tree
         again = (ast.parse(ast.unparse(condition), mode="eval").body for condition in self.where)
         where = tuple(map(_Renaming(names).visit, again))

@@ -137,7 +137,9 @@ class GraphDiff:
         for slot, (name, value) in enumerate(
             zip_longest(first.reads[a], second.reads[b], fillvalue="")
         ):
-            if not self.wiring.corresponds(name, value):
+            if _are_exchanged(
+                self.context, self.scopes, name, value
+            ) or not self.wiring.corresponds(name, value):
                 yield Change(f"input {slot}", quoted(name), quoted(value))
         if node == other:  # new names are renames, as long as the same outputs are there
             return
@@ -368,6 +370,24 @@ class GraphDiff:
     def _subject(self, name: str) -> str:
         path = self.scopes[0].path
         return f"{name!r} in {path}" if path else repr(name)
+
+
+def _are_exchanged(
+    context: DiffContext, scopes: Iterable[NamedGraph], name: str, other: str
+) -> bool:
+    """Return whether both graphs have two initializers, each with the same contents: a node reads the other one."""
+    mine, theirs = (scope.index.initializers for scope in scopes)
+    if name == other or not {name, other} <= mine.keys() & theirs.keys():
+        return False
+
+    def equal(one: Initializer, two: Initializer) -> bool:
+        if not (isinstance(one, TensorProto) and isinstance(two, TensorProto)):
+            return one == two
+        kinds = [(tensor.data_type, list(tensor.dims)) for tensor in (one, two)]
+        return kinds[0] == kinds[1] and context.compare(one, two) is None
+
+    stay = equal(mine[name], theirs[name]) and equal(mine[other], theirs[other])
+    return stay and not equal(mine[name], theirs[other])
 
 
 def _annotations(scopes: Iterable[NamedGraph], renamed: dict[str, str]) -> Iterator[Difference]:

@@ -4,6 +4,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
     feeds_in_order,
     feeds_of_other,
     load_map,
+    outputs_of_other,
     save_map,
 )
 from onnxsurgeon_lite.matching.values.pair_table import Pair
@@ -18,5 +19,5 @@ from onnxsurgeon_lite.matching.values.two_sets import set_alignment
 
 __all__ = [
     "Alignment", "Pair", "alignment", "aligned_models", "feeds_in_order",
-    "feeds_of_other", "load_map", "lost_note", "needs_alignment", "save_map", "set_alignment",
+    "feeds_of_other", "load_map", "lost_note", "needs_alignment", "outputs_of_other", "save_map", "set_alignment",
 ]  # fmt: skip

@@ -81,12 +81,17 @@ class Fact:
 
 @dataclass
 class Side:
-    """All values of a model or a reference set, in execution order; its outputs in their own."""
+    """All values of a model or a reference set, in execution order; its outputs in their own.
+
+    Attributes:
+        weights: names of initializers, and of those that the exporter computed initializers of.
+    """
 
     place: str
     facts: dict[str, Fact] = field(default_factory=dict)
     structured: bool = False
     outputs: list[str] = field(default_factory=list)
+    weights: list[str] = field(default_factory=list)
 
 
 def side_of_references(references: ReferenceSet, outputs: Iterable[str]) -> Side:
@@ -187,6 +192,9 @@ def side_of_model(
                 name in index.outputs,
                 measures=name in sizes,
             )
+    side.weights = list(index.initializers)
+    for info in index.graph.value_info:  # such as pkg.onnxscript.optimizer.folded_from
+        side.weights += (e.value for e in info.metadata_props if e.key.endswith("folded_from"))
     _see_values(side, index, feeds, runtime, progress)
     for fact in side.facts.values():
         for name in fact.inputs:

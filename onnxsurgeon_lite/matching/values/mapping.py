@@ -178,6 +178,19 @@ def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:
     return _fitted(index, dict(zip(required, feeds.values(), strict=True)))
 
 
+def outputs_of_other(index: GraphIndex, other: GraphIndex, links: str | None) -> dict[str, str]:
+    """Map the other model's values to those of the model: by a map file, else outputs of other names in order.
+
+    Args:
+        links: `names`, `auto` or a map file.
+    """
+    if links not in (None, "auto"):
+        return {} if links == "names" else {pair.a: pair.b for pair in load_map(Path(links))}
+    ours = [name for name in index.outputs if name not in other.outputs]
+    theirs = [name for name in other.outputs if name not in index.outputs]
+    return dict(zip(theirs, ours, strict=True)) if len(ours) == len(theirs) else {}
+
+
 def _fitted(index: GraphIndex, feeds: Feeds) -> Feeds:
     try:
         return as_declared(index, feeds)

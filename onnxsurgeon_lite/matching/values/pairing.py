@@ -213,7 +213,9 @@ def _result(table: PairTable, found: Iterable[Candidate]) -> Matching:
         result.lost_names = [name for name in result.only_a if table.lost(facts[name])]
         # module that is missing -> the modules with the closest names
         lost = dict.fromkeys(table.lost(facts[name]) for name in result.lost_names)
-        result.lost = {path: get_close_matches(path, table.modules) for path in lost}
+        # an exporter leaves no node where a BatchNormalization was folded, or a table was looked up
+        gone = (p for p in lost if not any(f"{p}." in weight for weight in table.b.weights))
+        result.lost = {path: get_close_matches(path, table.modules) for path in gone}
     return result
 
 

@@ -188,11 +188,7 @@ class _WeightSearch:
         self.used.update(chain.from_iterable(equal.values()))
         self._place(equal)
         self._find_blocks()
-        if not self.found:
-            raise ReferenceSetError(
-                f"{self.checkpoint.place!r} has no weight of the model",
-                "give the checkpoint that the model was exported from",
-            )
+        self._require_own()
         self._find_transposed()
         self._find_misplaced()
         names = list(self.floats) + list(self.in_blocks)
@@ -202,6 +198,18 @@ class _WeightSearch:
             [name for name in names if name not in self.found],
             left,
             self.epsilon,
+        )
+
+    def _require_own(self) -> None:
+        """Raise an error where nothing that is found says that this is the model's checkpoint."""
+        # zeros and ones that are found in another place are chance
+        for name, weight in self.found.items():
+            is_chance = weight.comparison.match and not weight.is_placed and name in self.floats
+            if not is_chance or np.ptp(self._array(name)):
+                return
+        raise ReferenceSetError(
+            f"{self.checkpoint.place!r} has no weight of the model",
+            "give the checkpoint that the model was exported from",
         )
 
     def _contents(self) -> dict[str, list[str]]:

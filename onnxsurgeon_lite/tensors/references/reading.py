@@ -142,8 +142,8 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
         return _open_folder(path, inputs, outputs, sample)
     if not path.exists():
         raise ReferenceSetError(
-            f"there are no reference tensors at {place!r}",
-            "store some with: onnxdbg record MODEL -o REFERENCES",
+            f"{place!r} does not exist: no tensors can be read",
+            "give a file or folder that is there; onnxdbg record MODEL -o REFERENCES stores some",
         )
     require_regular(path)
     match path.suffix:

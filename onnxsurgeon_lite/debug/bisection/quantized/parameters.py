@@ -9,7 +9,6 @@ from onnx import ModelProto, NodeProto
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import UNIT, is_bias_scale
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
-from onnxsurgeon_lite.model.messages import rename
 from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
@@ -61,7 +60,9 @@ class Parameter:
         # other readers of the constant keep the old numbers: only this node is tested
         for node in result.graph.node:
             if node.output[0] == self.node.output[0] or is_bias_scale(node):
-                rename(node.input, {self.name: name})
+                slots = [slot for slot, given in enumerate(node.input) if given == self.name]
+                for slot in slots:
+                    node.input[slot] = name
         tensor = from_array(np.asarray(numbers.astype(self.dtype)), name)
         result.graph.initializer.append(tensor)
         return result
