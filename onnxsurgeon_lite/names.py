@@ -213,3 +213,24 @@ def glob(pattern: str) -> Callable[[str], object]:
 def fitting(ordered: Sequence[str], pattern: str) -> Iterator[str]:
     """Yield the sorted names that match a pattern; only names with its literal prefix are tested."""
     return filter(glob(pattern), starting(ordered, beginning(pattern)))
+
+
+def stems_of(text: str, stems: Iterable[str]) -> list[str]:
+    """Return the stems that a text is joined of, with or without underscores; [] if it is not."""
+    longest = sorted(filter(None, stems), key=len, reverse=True)
+    # where the rest can be split -> its first stem, and where that ends
+    ends = {len(text): ("", 0)}
+    # from the end to the start, so that the rest is known where a stem ends
+    for start in reversed(range(len(text))):
+        for stem in longest:
+            end = start + len(stem)
+            # the stem, and an underscore after it
+            end += text[end : end + 1] == "_"
+            if end in ends and text.startswith(stem, start):
+                ends[start] = stem, end
+                break
+    found, start = list[str](), 0
+    while start in ends and start < len(text):
+        stem, start = ends[start]
+        found.append(stem)
+    return found

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.tensors.grid import Wide
 
 Json = Mapping[str, object]
 Found = float | tuple[float, ...] | str
-_ATTENDING = ("GroupQueryAttention", "MultiHeadAttention", "Attention")
+ATTENDING = ("GroupQueryAttention", "MultiHeadAttention", "Attention")
 _NORMS = (
     "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "LayerNormalization",
     "SkipLayerNormalization", "RMSNormalization",
@@ -218,7 +218,7 @@ class _Graph:
     @cached_property
     def attending(self) -> list[NodeProto]:
         """The nodes that attend, in order."""
-        return self._nodes(_ATTENDING, "attends: attention is made of several nodes")
+        return self._nodes(ATTENDING, "attends: attention is made of several nodes")
 
     def _nodes(self, operators: Sequence[str], does: str) -> list[NodeProto]:
         nodes = (self.index.nodes[position] for position in self.index.order)

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from onnxsurgeon_lite.debug.bisection.diagnose import place_of
 from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.debug.search_space import Space
+from onnxsurgeon_lite.graph.config import ATTENDING
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 
@@ -45,9 +46,10 @@ def _alike(one: Culprit, other: Culprit, space: Space) -> bool:
     One is computed from the other, and their own nodes are about the same operators in the same order: two layers. Or
     what they share computes only masks and sizes: no float enters it, or no more than its shape has a say.
     """
-    # short branches cannot hold the same mistake twice
+    # short branches cannot hold the same mistake twice, but an attention has as many settings as a long one
     own, others = _operators(one, other, space), _operators(other, one, space)
-    if min(len(own), len(others)) <= _BRANCH:
+    attends = not set(ATTENDING).isdisjoint(own) and not set(ATTENDING).isdisjoint(others)
+    if min(len(own), len(others)) <= _BRANCH and not attends:
         return False
     in_a_row = other.value in space.below(one.outputs) or one.value in space.below(other.outputs)
     alike = SequenceMatcher(None, own, others).ratio() >= _SAME

@@ -36,6 +36,7 @@ FAMILIES: Sequence[Family] = (
     attributes.attributes,
     constants.epsilons,
     everywhere.attributes_of_all,
+    wiring.caches_of_layers,
     operators.extra_operations,
     operators.extra_steps,
     masks.extra_masks,

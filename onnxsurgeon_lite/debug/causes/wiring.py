@@ -1,5 +1,6 @@
 """Mistakes in wiring: operands exchanged, another value, the parts of a value (Q, K and V, gates) in another order."""
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, combinations, islice, permutations
@@ -14,6 +15,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
+_LAYER = re.compile(r"(?<=[._])\d+(?=[._])")  # its number in a name, as of a cache
 _OPERANDS = 6  # of a node, which are exchanged
 _READERS = 4  # of a value; some of them are to read another one
 _PAIRS = 32  # pairs of values that are exchanged
@@ -30,6 +32,33 @@ def wiring(place: Place) -> Hypotheses:
     yield from _other_values(place)
     yield from _other_outputs(place)
     yield from _other_constants(place)
+
+
+def caches_of_layers(place: Place) -> Hypotheses:
+    """Yield the inputs of another layer, all of them together, where a node reads those of one: keys and values."""
+    known = {**place.nearby, **place.values}
+    numbers = set[str]()
+    for name in known:
+        numbers.update(_LAYER.findall(name))
+    for site in place.sites:
+        # the inputs of a layer that it reads, by slot
+        read: dict[int, str] = {}
+        for slot, name in enumerate(site.input):
+            if name in place.index.inputs and _LAYER.search(name):
+                read[slot] = name
+        if len(read) < _TWO:
+            continue
+        for number in sorted(numbers):
+            new = {slot: _LAYER.sub(number, name) for slot, name in read.items()}
+            others = [slot for slot in read if new[slot] != read[slot]]
+            if not others or not known.keys() >= set(new.values()):
+                continue
+            edits = tuple(Rewire(read[slot], new[slot], site.only, slot) for slot in others)
+            now, then = (
+                " and ".join(repr(names[slot]) for slot in others) for names in (read, new)
+            )
+            sentence = f"{site.title} reads {now}; with {then}"
+            yield Hypothesis("wrong inputs", sentence, edits)
 
 
 def exchanged_values(place: Place) -> Hypotheses:

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.contents import agreeing, in_two_orders
@@ -63,6 +63,8 @@ class PairTable:
         # `scope_of_a` reads it, so it is empty while it is computed
         self._moves = dict[str, str]()
         self._moves = renumbered(a.facts.values(), b.facts.values(), self.scope_of_a)
+        if not a.structured:
+            self._moves |= renamed_children(a.facts.values(), self.modules, self._way, self._moves)
         # how many values of a (module, operator) are still free: what may be an insertion, and what not
         self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
         self._unpaired_b = Counter(map(_kind, b.facts.values()))
@@ -250,6 +252,46 @@ def renumbered(
         for number, place in _moves(ones[parent], others.get(there, {})).items():
             # an item without a counterpart gets a path that no module has
             found[_item(parent, number)] = _item(there, "?" if place is None else place)
+    return found
+
+
+def renamed_children(
+    a: Iterable[Fact], others: Iterable[str], way: tuple[str, str], moves: Mapping[str, str]
+) -> dict[str, str]:
+    """Map modules of side a that side b calls otherwise, `self_attn` for `attn`.
+
+    Each is the only one around whose name the other side lacks, and both hold a module of one name.
+
+    Args:
+        others: module paths of side b. way, moves: of the paths of side a.
+    """
+    paths = set[str]()
+    for scope in {fact.scope for fact in a if fact.known}:
+        paths.update(Provenance(_rewrapped(scope, way)).around())
+    ones, theirs = _children(paths), _children(others)
+    found: dict[str, str] = {}
+    for parent, children in ones.items():
+        there = moved(parent, moves)
+        # the names that the other side lacks, on both sides
+        here = theirs.get(there, set())
+        pairs = [
+            (f"{parent}.{one}", f"{there}.{other}")
+            for one, other in product(children - here, here - children)
+            # both hold a module of one name
+            if ones.get(f"{parent}.{one}", set()) & theirs.get(f"{there}.{other}", set())
+        ]
+        # more than one could be it: none is
+        if len(pairs) == 1:
+            found.update(pairs)
+    return found
+
+
+def _children(paths: Iterable[str]) -> dict[str, set[str]]:
+    """Return the last parts of module paths, by the module around them."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        parent, _, child = path.rpartition(".")
+        found[parent].add(child)
     return found
 
 

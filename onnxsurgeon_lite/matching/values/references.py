@@ -27,6 +27,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
     renamed,
     static_shapes,
 )
+from onnxsurgeon_lite.matching.values.packed import packed_of, with_packed
 from onnxsurgeon_lite.matching.values.pair_table import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.model import walk
@@ -69,6 +70,7 @@ class Alignment:
         if self.pairs is None:
             return references
         named = with_modules(references, index) if self.by_module else references
+        named = with_packed(named, packed_of(named, index) if self.by_module else ())
         fitted = renamed(named, list(self.pairs), index, self.shapes, self.alone)
         notes = references.notes + self.notes
         return replace(
@@ -175,33 +177,42 @@ def alignment(
     # the values of the model as it runs, against the references
     side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
+    packed = packed_of(named, index)
+    named = with_packed(named, packed)
     theirs = side_of_references(named, outputs_of(named, index.outputs))
     returned, matching = theirs.outputs, match(theirs, side)
     # the model's value that each returned reference is, in the order of the module
     held = _held(matching, returned)
     pairs = [pair for pair in _comparable(matching, side) if pair.b in index.producer]
+    # whether a projection is packed in this order, the numbers of one of them show
+    wholes = {each.name for each in packed}
+    if not any(pair.agrees for pair in pairs if pair.a in wholes):
+        pairs = [pair for pair in pairs if pair.a not in wholes]
     if not pairs:
         raise ReferenceSetError(
             f"no reference in {references.place!r} matches a value of the model",
             lost_note(matching)
             or "record them again from the exported module: onnxdbg record FILE.py:FACTORY -o NEW",
         )
+    # parts whose whole has a value are not missing in the model, and a whole without one is none
+    paired = {pair.a for pair in pairs}
+    own = set[str]()
+    for each in packed:
+        own.update(each.parts if each.name in paired else [each.name])
     return Alignment(
         pairs,
         {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None},
-        [name for name in matching.only_a if not references.entries[name].is_input],
+        [n for n in matching.only_a if n not in own and not named.entries[n].is_input],
         by_module=True,
         notes=(
-            _summary(matching, references, len(pairs)),
+            _summary(matching, named, len(pairs)),
             *(
                 f"{pair.a!r} has the place and shape of {pair.b!r}, not its values: these are compared"
                 for pair in _placed(matching)
             ),
         ),
         doubts=tuple(filter(None, [lost_note(matching), _doubt(matching)])),
-        left_over=tuple(
-            _left_over(matching, references, index, dict(zip(returned, held, strict=True)))
-        ),
+        left_over=tuple(_left_over(matching, named, index, dict(zip(returned, held, strict=True)))),
         exchanged=_exchanged(held, returned, index),
     )
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.names import stems_of
 
 Parts = tuple[str, ...]
 _Group = tuple[int, Parts]
@@ -100,7 +101,7 @@ class Belonging:
             stems = {part.removesuffix(end): part for part in siblings if part != end}
             for part in _parts(name):
                 # "qkv_proj" -> "q", "k", "v"
-                order = _split(part.removesuffix(end), stems) if part.endswith(end) else []
+                order = stems_of(part.removesuffix(end), stems) if part.endswith(end) else []
                 if len(order) > 1:
                     return [self._names[siblings[stems[stem]]] for stem in order]
         return []
@@ -143,27 +144,6 @@ def _numbers(name: str) -> list[str]:
 def _groups(parts: Parts) -> Iterator[_Group]:
     for place in range(len(parts)):
         yield place, parts[:place] + parts[place + 1 :]
-
-
-def _split(text: str, stems: Mapping[str, str]) -> list[str]:
-    """Return the stems that a text is joined of, with or without underscores; [] if it is not."""
-    longest = sorted(filter(None, stems), key=len, reverse=True)
-    # where the rest can be split -> its first stem, and where that ends
-    ends = {len(text): ("", 0)}
-    # from the end to the start, so that the rest is known where a stem ends
-    for start in reversed(range(len(text))):
-        for stem in longest:
-            end = start + len(stem)
-            # the stem, and an underscore after it
-            end += text[end : end + 1] == "_"
-            if end in ends and text.startswith(stem, start):
-                ends[start] = stem, end
-                break
-    found, start = list[str](), 0
-    while start in ends and start < len(text):
-        stem, start = ends[start]
-        found.append(stem)
-    return found
 
 
 class Places:

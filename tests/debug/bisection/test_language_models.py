@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import onnxsurgeon_lite as osl
 from kit import packages
 from kit.causes import model, numbers
+from kit.planted import FAULTS
 from kit.versions import STURDY_ATTENTION
 
 STEP = """<ir_version: 10, opset_import: ["" : 21]>
@@ -66,6 +68,91 @@ def test_a_prompt_without_a_cache_and_a_step_of_one_token_blame_nothing_in_a_hea
     assert found.verdict == "agrees"
     assert not found.culprits
     assert osl.compare_sets(tmp_path / "m.onnx", tmp_path / "refs", every=True).match
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A folder with what the source of a package computes at a prompt and at a step, and the package."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from kit.cached import of_checkpoint, step
+
+    folder = tmp_path_factory.mktemp("recorded")
+    parameters = packages.checkpoint()
+    steps = [step(*size, layers=2, head=packages.HEAD) for size in ((5, 0), (1, 6))]
+    osl.record(of_checkpoint(parameters), folder / "refs", args=steps)
+    osl.save(packages.decoder(parameters), folder / "right.onnx")
+    return folder
+
+
+@STURDY_ATTENTION
+@pytest.mark.filterwarnings("ignore")
+def test_q_k_and_v_of_a_module_are_the_packed_projection_of_its_package(recorded):
+    compared = osl.compare_sets(recorded / "right.onnx", recorded / "refs", every=True)
+
+    assert compared.match
+    assert {"biased_0", "biased_1", "attended_0", "attended_1"} <= compared.values.keys()
+    found = osl.bisect(recorded / "right.onnx", recorded / "refs", cause=False)
+    assert (found.verdict, found.culprits) == ("agrees", [])
+
+
+@STURDY_ATTENTION
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("fault", "node", "said"),
+    [
+        ("K and V exchanged", "qkv_proj/", "has its 4 parts along axis 1 in another order"),
+        ("cache of another layer", "Attention", "with 'past_key_values.1.key' and 'past_key_values.1.value'"),
+        ("o_proj of another layer", "o_proj/", "with 'model.layers.1.attn.o_proj.MatMul.weight'"),
+    ],
+)  # fmt: skip
+def test_a_fault_behind_a_packed_projection_is_no_fault_of_the_mask(
+    fault, node, said, recorded, tmp_path
+):
+    planted = osl.load(recorded / "right.onnx").materialize()
+    assert any([each.plant(planted) for each in FAULTS if each.name == fault])
+    osl.save(planted, tmp_path / "wrong.onnx")
+
+    found = osl.bisect(tmp_path / "wrong.onnx", recorded / "refs")
+
+    assert all(node in culprit.name for culprit in found.culprits)
+    assert said in found.culprits[0].causes[0].sentence
+    assert not any("q_proj" in name for name in found.culprits[0].lacking)
+
+
+@STURDY_ATTENTION
+@pytest.mark.filterwarnings("ignore")
+def test_a_projection_that_packs_head_by_head_is_not_taken_for_q_k_and_v_in_a_row(
+    recorded, tmp_path
+):
+    """Gathers after each projection take the heads of q, k and v out of it."""
+    order = np.arange(packages.HEAD * 8).reshape(8, -1)[[0, 1, 4, 6, 2, 3, 5, 7]].ravel()
+    right = osl.load(recorded / "right.onnx").materialize()
+    graph = right.graph
+    for tensor in graph.initializer:
+        if "qkv_proj" in tensor.name:
+            packed = numpy_helper.to_array(tensor)[..., order]
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(packed), tensor.name))
+    columns = np.split(np.argsort(order), [packages.HEAD * 4, packages.HEAD * 6])
+    for part, taken in zip("qkv", columns, strict=True):
+        graph.initializer.append(numpy_helper.from_array(taken, f"of_{part}"))
+    for node in [n for n in graph.node if n.op_type == "GroupQueryAttention"]:
+        at, whole = list(graph.node).index(node), node.input[0]
+        parts = [f"{whole}_{part}" for part in "qkv"]
+        made = [
+            helper.make_node("Gather", [whole, f"of_{name[-1]}"], [name], axis=-1) for name in parts
+        ]
+        graph.node[at].input[:3] = parts
+        for one in made:
+            graph.node.insert(at, one)
+    (scale,) = [each for each in FAULTS if each.name == "scale of a layer's attention"]
+    assert scale.plant(right)
+    osl.save(right, tmp_path / "heads.onnx")
+
+    found = osl.bisect(tmp_path / "heads.onnx", recorded / "refs", cause=False)
+
+    assert found.culprits
+    assert not any("qkv_proj" in culprit.name for culprit in found.culprits)
 
 
 def test_a_dict_that_a_module_returns_has_no_order(tmp_path):
