@@ -335,7 +335,7 @@ class Limit:
             UsageError: there is no limit, or it is on the wrong side.
         """
         sign = next((sign for sign in (">=", "<=") if sign in text), "")
-        name, _, number = text.partition(sign) if sign else (text, "", "")
+        name, _, number = text.partition(sign or ">=")
         if name not in METRICS:
             return None
         # a metric whose best is not 0 is the better the larger
@@ -354,7 +354,8 @@ class Limit:
             return math.inf
         best = METRICS[self.metric].best
         if math.isinf(best):
-            return float(10 ** ((self.worst - value) / 20))  # decibels: a ratio of magnitudes
+            # decibels: a ratio of magnitudes, as far as a float holds it
+            return math.pow(10, min((self.worst - value) / 20, 300))
         allowed, off = abs(best - self.worst), abs(best - value)
         return off / allowed if allowed else math.inf if off else 0.0
 

@@ -240,6 +240,12 @@ def test_the_goal_is_met_without_a_kept_node_where_half_is_enough():
     assert result.kept == []
 
 
+def test_a_goal_that_no_model_reaches_is_not_reached():
+    feeds = {"x": np.eye(4, 8, dtype=np.float32) / 8}
+
+    assert not converted(NORM, min_sqnr=1e30, feeds=feeds).met
+
+
 def test_a_goal_is_a_ratio_or_a_function_too(tmp_path):
     (tmp_path / "metric.py").write_text(
         "def gap(reference, actual):\n    return float(abs(reference['y'] - actual['y']).mean())\n"
