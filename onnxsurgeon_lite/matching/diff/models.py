@@ -56,8 +56,10 @@ def diff(
     # nodes that exchanged an input are each like the other one: by their names they are what they were
     by_name = Trimmed(graphs.scopes, list(_of_one_name(*graphs.scopes)))
     named = _diff(DiffContext(models, tolerance), by_name)
-    much_longer = len(named.differences) > 2 * len(found.differences)
-    return found if much_longer or _puzzles(named) else named
+    # but not where that makes the diff much longer
+    if _puzzles(named) or len(named.differences) > 2 * len(found.differences):
+        return found
+    return named
 
 
 def _puzzles(found: ModelDiff) -> bool:

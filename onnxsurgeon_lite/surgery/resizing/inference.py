@@ -220,7 +220,9 @@ class SizeInference:
         except RejectedError as error:
             raise InferenceFailed(trial, str(error)) from error
         # ONNX's inference accepts a weight with other channels
-        if weight := _misfit(node, [reads[name].types[trial] for name in node.input[:2] if name]):
+        if weight := _misfit(
+            node, [reads[name].types[trial] for name in node.input[:2] if name in reads]
+        ):
             raise InferenceFailed(trial, weight, weight)
         return {info.name: info.type for info in inferred.value_info}
 
