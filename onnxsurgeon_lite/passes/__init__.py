@@ -89,7 +89,7 @@ class _Passes(Mapping[str, "type[Pass]"]):
         return iter(dict.fromkeys([*VERBS, *brought(plugins.PASSES)[0]]))
 
     def __len__(self) -> int:
-        return len(list(self))
+        return len(set(self))
 
 
 PASSES: Mapping[str, "type[Pass]"] = _Passes()
