@@ -403,14 +403,17 @@ def _same_nodes(
 ) -> list[tuple[int, int]]:
     if map is None:
         return []
+    from onnxsurgeon_lite.matching.nodes import same_nodes
     from onnxsurgeon_lite.matching.values import load_map
-    from onnxsurgeon_lite.matching.values.run_both import match_models, same_nodes
+    from onnxsurgeon_lite.matching.values.run_both import match_models
 
     a, b = indexed(models[0]), indexed(models[1])
-    if map != "auto":
-        return same_nodes(a, b, load_map(Path(map)))
-    matched = match_models(a, b, feeds, call.started(opt="none"), call.progress)
-    return same_nodes(a, b, matched.matching.pairs)
+    if map == "auto":
+        matched = match_models(a, b, feeds, call.started(opt="none"), call.progress)
+        pairs = matched.matching.pairs
+    else:
+        pairs = load_map(Path(map))
+    return same_nodes(a, b, ((pair.a, pair.b) for pair in pairs if not pair.blocked))
 
 
 _LARGEST = 50_000_000  # bytes of a page that a browser should open from a file

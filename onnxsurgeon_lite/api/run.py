@@ -460,6 +460,7 @@ def _compared(
     """Run a model and compare its outputs with references, or with those of another model."""
     child = call.child()
     from onnxsurgeon_lite.matching import sets
+    from onnxsurgeon_lite.matching.given import unlike_models
     from onnxsurgeon_lite.matching.judge import ValueRule
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.samples import Sample
@@ -472,10 +473,13 @@ def _compared(
     # two models: both run on the same feeds
     if is_model(reference):
         theirs = call.index(reference)
+        call.notes += unlike_models(index, theirs)
         other, named = theirs.model, outputs_of_other(index, theirs, links)
         if links is None and named:
-            pairs = ", ".join(f"{name!r} as {own!r}" for name, own in named.items())
-            call.notes.append(f"the other model's outputs are compared in order: {pairs}")
+            ours, others = few(list(named.values())), few(list(named))
+            call.notes.append(
+                f"the other model's outputs are compared in order: {others} as {ours}"
+            )
         feeds = call.feeds(index, None) if feeds is None else feeds
     tensors = None if other is not None else cast("Tensors", reference)
     stored, given = call.sources(index, tensors, feeds)

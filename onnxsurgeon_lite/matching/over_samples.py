@@ -235,7 +235,7 @@ class SampleComparing:
 
     def _computed(self, other: GraphIndex, feeds: Sequence[Feeds]) -> list[ReferenceSet]:
         """Return what the other model gives: its outputs, or all values that this one has, too."""
-        # no names stands for the outputs
+        # without `every` the outputs are computed
         named = self.job.named
         both = [n for n in other.producer if named.get(n, n) in self.index.producer]
         fetch = both if self.job.every else []

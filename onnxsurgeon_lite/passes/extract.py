@@ -10,10 +10,7 @@ from onnxsurgeon_lite.errors import OpenCutError
 from onnxsurgeon_lite.graph.bodies import enter
 from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.selecting.select import (
-    select_values,
-    selected_nodes,
-)
+from onnxsurgeon_lite.graph.selecting.select import select_values, selected_nodes
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.model.model import Enclosing

@@ -328,7 +328,12 @@ def test_outputs_of_other_names_are_compared_in_order_or_by_a_map(tmp_path):
     assert found.match
     assert sorted(found.compared) == ["vone", "vtwo"]
     typed = CliRunner().invoke(app, ["compare", str(mine), str(tmp_path / "theirs.onnx")])
-    assert "compared in order: 'v1' as 'vone', 'v2' as 'vtwo'" in typed.output
+    assert "compared in order: 'v1', 'v2' as 'vone', 'vtwo'" in typed.output
+    model = onnx.load(tmp_path / "theirs.onnx")
+    model.graph.input[0].name = model.graph.node[0].input[0] = model.graph.node[1].input[0] = "z"
+    onnx.save(model, tmp_path / "z.onnx")
+    typed = CliRunner().invoke(app, ["compare", str(mine), str(tmp_path / "z.onnx")])
+    assert "the other model's inputs are fed in order: 'z' as 'x'" in typed.output
     turned = tmp_path / "turned.onnx"
     assert not osl.compare_sets(mine, turned).match
     pairs = [{"a": "v2", "b": "vone"}, {"a": "v1", "b": "vtwo"}]

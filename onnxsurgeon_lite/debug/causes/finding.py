@@ -611,9 +611,9 @@ class Finder:
         wrong.sort(key=self.index.rank.__getitem__, reverse=True)
         for name in wrong if len(wrong) > 1 else ():
             part = replace(culprit, value=name, outputs=[name], seen=[])
-            for cause in self._search(place.alone(name, parts[name]), part, self._families(), ())[
-                0
-            ][:1]:
+            alone = place.alone(name, parts[name])
+            causes, _ = self._search(alone, part, self._families(), ())
+            for cause in causes[:1]:
                 steps += cause.steps
                 said.append(cause.sentence.partition(" (max abs ")[0])
         edits = tuple(merged(steps))

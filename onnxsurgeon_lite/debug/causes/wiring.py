@@ -42,7 +42,7 @@ def caches_of_layers(place: Place) -> Hypotheses:
         numbers.update(_LAYER.findall(name))
     for site in place.sites:
         # the inputs of a layer that it reads, by slot
-        read: dict[int, str] = {}
+        read = dict[int, str]()
         for slot, name in enumerate(site.input):
             if name in place.index.inputs and _LAYER.search(name):
                 read[slot] = name

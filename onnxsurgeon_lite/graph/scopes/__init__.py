@@ -1,6 +1,6 @@
 """Find the place in the source program that each node comes from."""
 
-from onnxsurgeon_lite.graph.scopes.origin import UNKNOWN, Provenance, fits_class, place_text
+from onnxsurgeon_lite.graph.scopes.origin import UNKNOWN, Provenance, fits_class, place_text, texts
 from onnxsurgeon_lite.graph.scopes.origins import Provenances
 
 __all__ = [
@@ -9,4 +9,5 @@ __all__ = [
     "Provenances",
     "fits_class",
     "place_text",
+    "texts",
 ]

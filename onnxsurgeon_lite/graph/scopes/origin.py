@@ -122,8 +122,8 @@ def fits_source(pattern: str, path: str, number: int) -> bool:
 
 def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return (path, class) of the modules, without the operator at the end."""
-    paths = _texts(metadata.get(f"{_PREFIX}name_scopes", ""))[:-1]
-    classes = _texts(metadata.get(f"{_PREFIX}class_hierarchy", ""))[:-1]
+    paths = texts(metadata.get(f"{_PREFIX}name_scopes", ""))[:-1]
+    classes = texts(metadata.get(f"{_PREFIX}class_hierarchy", ""))[:-1]
     if not paths:  # older exporters: `namespace` holds both
         parts = [part.partition(": ") for part in metadata.get("namespace", "").split("/")[:-1]]
         paths, classes = [path for path, *_ in parts], [name for *_, name in parts]
@@ -146,7 +146,8 @@ def _innermost(frames: Frames) -> str:
     return f"{name}:{own[-1][1]}"
 
 
-def _texts(literal: str) -> list[str]:
+def texts(literal: str) -> list[str]:
+    """Return the items of a list that an exporter wrote as Python does; none where it is not one."""
     try:
         items = ast.literal_eval(literal) if literal else []
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -100,7 +100,10 @@ class GraphDiff:
             set(chain.from_iterable(map(first.needs, range(len(first.reads))))) if outer else set()
         )
         outside = outer.counterparts(n for n in needed if n not in first.index) if outer else {}
-        self.alignment: NodeAlignment = align(first, second, outside, known)
+        pairs = list(known)
+        # nodes paired by their names may read each other's weights; paired by contents, they read their own
+        self.by_name = bool(pairs)
+        self.alignment: NodeAlignment = align(first, second, outside, pairs)
         self.wiring = Wiring(self.alignment, outer)
 
     def differences(self) -> Iterator[Difference]:
@@ -137,9 +140,8 @@ class GraphDiff:
         for slot, (name, value) in enumerate(
             zip_longest(first.reads[a], second.reads[b], fillvalue="")
         ):
-            if _are_exchanged(
-                self.context, self.scopes, name, value
-            ) or not self.wiring.corresponds(name, value):
+            exchanged = self.by_name and _are_exchanged(self.context, self.scopes, name, value)
+            if exchanged or not self.wiring.corresponds(name, value):
                 yield Change(f"input {slot}", quoted(name), quoted(value))
         if node == other:  # new names are renames, as long as the same outputs are there
             return
@@ -377,7 +379,7 @@ def _are_exchanged(
 ) -> bool:
     """Return whether both graphs have two initializers, each with the same contents: a node reads the other one."""
     mine, theirs = (scope.index.initializers for scope in scopes)
-    if name == other or not {name, other} <= mine.keys() & theirs.keys():
+    if name == other or not mine.keys() >= {name, other} <= theirs.keys():
         return False
 
     def equal(one: Initializer, two: Initializer) -> bool:

@@ -11,9 +11,9 @@ from onnxsurgeon_lite.matching.diff.graphs import DiffContext, GraphDiff
 from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff, Status
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
-from onnxsurgeon_lite.matching.nodes import NamedGraph
+from onnxsurgeon_lite.matching.nodes import NamedGraph, same_nodes
 from onnxsurgeon_lite.model import Model, function_key
-from onnxsurgeon_lite.model.calls import call_key, check_functions
+from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.names import counted, few
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ def diff(
     if pairs or not _puzzles(found) or _is_large(models):
         return found
     # nodes that exchanged an input are each like the other one: by their names they are what they were
-    by_name = Trimmed(graphs.scopes, list(_of_one_name(*graphs.scopes)))
-    named = _diff(DiffContext(models, tolerance), by_name)
+    a, b = (scope.index for scope in graphs.scopes)
+    by_name = same_nodes(a, b, ((name, name) for name in a.producer if name in b.producer))
+    named = _diff(DiffContext(models, tolerance), Trimmed(graphs.scopes, by_name))
     # but not where that makes the diff much longer
     if _puzzles(named) or len(named.differences) > 2 * len(found.differences):
         return found
@@ -66,16 +67,6 @@ def _puzzles(found: ModelDiff) -> bool:
     """Return whether a difference says `x -> x`, of two values of one name."""
     changes = chain.from_iterable(each.changes for each in found.differences)
     return any(change.before and change.before == change.after for change in changes)
-
-
-def _of_one_name(first: NamedGraph, second: NamedGraph) -> Iterator[tuple[int, int]]:
-    """Yield the nodes of one operator that make values of the same names."""
-    for position, (node, names) in enumerate(zip(first.index.nodes, first.makes, strict=True)):
-        other = second.index.producer.get(names[0], -1) if names else -1
-        if other < 0 or second.makes[other] != names:
-            continue
-        if call_key(node) == call_key(second.index.nodes[other]):
-            yield position, other
 
 
 def edit_diff(before: Model, after: Model) -> ModelDiff | None:

@@ -1,6 +1,6 @@
 """Pair the nodes of two graphs without relying on their names or order."""
 
-from onnxsurgeon_lite.matching.nodes.pairing import NodeAlignment, align
+from onnxsurgeon_lite.matching.nodes.pairing import NodeAlignment, align, same_nodes
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 
-__all__ = ["NodeAlignment", "NamedGraph", "align"]
+__all__ = ["NodeAlignment", "NamedGraph", "align", "same_nodes"]

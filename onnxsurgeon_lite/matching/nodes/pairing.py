@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.nodes.labels import (
     InitialLabels,
     Key,
@@ -68,6 +69,28 @@ def align(
         matcher.pair(*pair)
     matcher.match()
     return matcher.result
+
+
+def same_nodes(
+    a: GraphIndex, b: GraphIndex, values: Iterable[tuple[str, str]]
+) -> list[tuple[int, int]]:
+    """Pair positions of nodes with equal operators that make values which are the same, each at most once."""
+    found = dict[int, int]()
+    taken = set[int]()
+    # a node is known by any of its outputs, and has one partner
+    for name, value in values:
+        a.require(name)
+        b.require(value)
+        one, other = a.producer.get(name), b.producer.get(value)
+        if one is None or other is None:
+            continue
+        node, twin = a.nodes[one], b.nodes[other]
+        same_slot = list(node.output).index(name) == list(twin.output).index(value)
+        fits = same_slot and call_key(node) == call_key(twin)
+        if fits and one not in found and other not in taken:
+            found[one] = other
+            taken.add(other)
+    return list(found.items())
 
 
 class _Matcher:

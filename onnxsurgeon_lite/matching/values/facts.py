@@ -9,6 +9,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.scopes import texts
+from onnxsurgeon_lite.model import entries
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
@@ -20,6 +22,9 @@ from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
 INPUT = "(input)"
 BATCH_NORM = "BatchNorm"
+_FOLDED_FROM = (
+    "pkg.onnxscript.optimizer.folded_from"  # of the exporter: the names of what it folded
+)
 _LEAST = 8  # numbers of a channel that a correlation needs
 _LINEAR = 1 - 1e-9  # a correlation: floats are rounded
 _SMALL_BYTES = 1 << 12  # of a value that is kept as it is
@@ -193,8 +198,8 @@ def side_of_model(
                 measures=name in sizes,
             )
     side.weights = list(index.initializers)
-    for info in index.graph.value_info:  # such as pkg.onnxscript.optimizer.folded_from
-        side.weights += (e.value for e in info.metadata_props if e.key.endswith("folded_from"))
+    for info in index.graph.value_info:
+        side.weights += texts(entries(info.metadata_props).get(_FOLDED_FROM, ""))
     _see_values(side, index, feeds, runtime, progress)
     for fact in side.facts.values():
         for name in fact.inputs:

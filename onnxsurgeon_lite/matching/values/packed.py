@@ -47,9 +47,9 @@ def packed_of(references: ReferenceSet, index: GraphIndex) -> list[Packed]:
         parent, _, last = origin.scope.rpartition(".")
         if origin.known and parent:
             lacking[last].add(parent)
-    found: list[Packed] = []
+    found = list[Packed]()
     for last, places in lacking.items():
-        joined: list[Packed] = []
+        joined = list[Packed]()
         for parent, there in children.items():
             parts = _parts(last, there)
             if parts and last not in there:
@@ -84,7 +84,7 @@ def with_packed(references: ReferenceSet, packed: Sequence[Packed]) -> Reference
         return references
     after = {each.parts[-1]: each for each in packed}
     parts = {each.name: each.parts for each in packed}
-    entries: dict[str, Entry] = {}
+    entries = dict[str, Entry]()
     for name, entry in references.entries.items():
         entries[name] = entry
         each = after.get(name)

@@ -269,7 +269,7 @@ def renamed_children(
     for scope in {fact.scope for fact in a if fact.known}:
         paths.update(Provenance(_rewrapped(scope, way)).around())
     ones, theirs = _children(paths), _children(others)
-    found: dict[str, str] = {}
+    found = dict[str, str]()
     for parent, children in ones.items():
         there = moved(parent, moves)
         # the names that the other side lacks, on both sides

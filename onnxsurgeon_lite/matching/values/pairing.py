@@ -214,7 +214,7 @@ def _result(table: PairTable, found: Iterable[Candidate]) -> Matching:
         # module that is missing -> the modules with the closest names
         lost = dict.fromkeys(table.lost(facts[name]) for name in result.lost_names)
         # an exporter leaves no node where a BatchNormalization was folded, or a table was looked up
-        gone = (p for p in lost if not any(f"{p}." in weight for weight in table.b.weights))
+        gone = (p for p in lost if not any(w.startswith(f"{p}.") for w in table.b.weights))
         result.lost = {path: get_close_matches(path, table.modules) for path in gone}
     return result
 

@@ -1,6 +1,5 @@
 """Match two models, or a reference set and a model, on the same feeds."""
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import PathLike
@@ -16,10 +15,8 @@ from onnxsurgeon_lite.matching.values.facts import (
     side_of_references,
 )
 from onnxsurgeon_lite.matching.values.mapping import feeds_of_other, save_map
-from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.matching.values.references import with_modules
-from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -87,26 +84,6 @@ def match_references(
     side = side_of_model(model, feeds, runtime, progress, with_weights=False)
     named = with_modules(references, model)
     return _result(side_of_references(named, outputs_of(named, model.outputs)), side)
-
-
-def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
-    """Pair positions of nodes with equal operators and paired outputs, each at most once."""
-    found = dict[int, int]()
-    taken = set[int]()
-    # by outputs: a node is known by any of them, and has one partner
-    for pair in pairs:
-        a.require(pair.a)
-        b.require(pair.b)
-        one, other = a.producer.get(pair.a), b.producer.get(pair.b)
-        if one is None or other is None or pair.blocked:
-            continue
-        node, twin = a.nodes[one], b.nodes[other]
-        same_slot = list(node.output).index(pair.a) == list(twin.output).index(pair.b)
-        fits = same_slot and call_key(node) == call_key(twin)
-        if fits and one not in found and other not in taken:
-            found[one] = other
-            taken.add(other)
-    return list(found.items())
 
 
 def _result(a: Side, b: Side) -> MatchResult:

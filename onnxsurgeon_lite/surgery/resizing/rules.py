@@ -52,7 +52,7 @@ def _reshape(visit: Visit) -> None:
     # which sizes a 0 would copy from the same place of the input
     zeros = [copies and i < len(sizes) and sizes[i] == size for i, size in enumerate(effect)]
     entries = _literals(own, fixed, zeros)
-    visit.assign(1, entries, effect, f"its input is {visit.shown(sizes)}")
+    visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)}")
 
 
 def _resolved(
@@ -126,12 +126,12 @@ def _expand(visit: Visit) -> None:
             entries.append(visit.plan.fixed(literal))
     if effect != shape:
         why = "a consumer needs the changed size" if needs else "its input depends on the change"
-        visit.assign(1, entries, effect, why)
+        visit.refill(1, entries, effect, why)
 
 
 def _refill(visit: Visit, slot: int, effect: list[Size]) -> None:
     entries = [visit.plan.fixed(size) for size in effect]
-    visit.assign(slot, entries, effect, "a consumer needs the changed size")
+    visit.refill(slot, entries, effect, "a consumer needs the changed size")
 
 
 def _constant_of_shape(visit: Visit) -> None:
@@ -178,7 +178,7 @@ def _slice(visit: Visit) -> None:
             _END if new != old else visit.plan.fixed(old)
             for new, old in zip(effect, ends, strict=True)
         ]
-        visit.assign(2, entries, effect, "it keeps the whole of an axis that changes")
+        visit.refill(2, entries, effect, "it keeps the whole of an axis that changes")
 
 
 def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
@@ -208,7 +208,7 @@ def _split(visit: Visit) -> None:
     if varies(whole) and even and fits:
         part = tuple(n // count for n in whole)
         entries = [visit.plan.fixed(part)] * count
-        visit.assign(1, entries, [part] * count, "it splits an axis that changes into equal parts")
+        visit.refill(1, entries, [part] * count, "it splits an axis that changes into equal parts")
 
 
 def _resize(visit: Visit) -> None:
@@ -222,7 +222,7 @@ def _resize(visit: Visit) -> None:
     ]
     if effect != literals:
         entries = [visit.plan.fixed(size) for size in effect]
-        visit.assign(3, entries, effect, "it keeps the size of an axis that changes")
+        visit.refill(3, entries, effect, "it keeps the size of an axis that changes")
 
 
 def _gather(visit: Visit) -> None:

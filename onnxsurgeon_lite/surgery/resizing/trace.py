@@ -90,8 +90,9 @@ class _Tracer:
         self.with_bodies = {"If": self._if, "Loop": self._loop}
         if onnx_opset(model.proto) >= _SCAN:
             self.with_bodies["Scan"] = self._scan
-        # nodes without attributes that read the same states make the same states
-        self.made = dict[Hashable, tuple[list[State], list[State | None]]]()  # with what is read
+        # Nodes without attributes that read the same states make the same states. The key has the identities of these,
+        # so they are kept, beside what the node makes.
+        self.made = dict[Hashable, tuple[list[State], list[State | None]]]()
         self.context = TraceContext(
             model, self.trials, ResizePlan(symbols), demands, hints, inference
         )

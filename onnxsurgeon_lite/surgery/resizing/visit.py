@@ -165,7 +165,7 @@ class Visit:
         """Return the sizes that consumers need of the first output's axes."""
         return self.context.demands.get((self.scope.path, self.node.output[0]), {})
 
-    def assign(
+    def refill(
         self, slot: int, entries: Sequence[Entry], effect: Sequence[Size], reason: str
     ) -> None:
         """Replace a shape operand by `entries`, which give the sizes `effect`."""
@@ -223,7 +223,7 @@ class Visit:
             if state is not None and len(state.sizes() or ()) != 1:
                 raise self.blocked(f"operand {slot} differs between the exports and is not a shape")
             entries = [self.plan.fixed(size) for size in effect]
-            self.assign(slot, entries, effect, "it differs between the exports")
+            self.refill(slot, entries, effect, "it differs between the exports")
 
     def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
         """Require a size along an axis of a fixed operand: at its source, or by an Expand here.

@@ -218,9 +218,8 @@ class _Resolving:
         self, index: GraphIndex, types: Types, expressions: Expressions, inference: SizeInference
     ) -> None:
         self.index = index
-        self.open = set(types).union(index.producer) - _complete(
-            types
-        )  # values without a complete type
+        # values without a complete type
+        self.open = set(types).union(index.producer) - _complete(types)
         self.types = types | {name: copied(types[name]) for name in self.open & types.keys()}
         self.expressions = expressions
         self.inference = inference

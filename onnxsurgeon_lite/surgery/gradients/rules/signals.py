@@ -40,7 +40,7 @@ def _onesided_back(s: GradientStep, axis: int) -> Term:
     made = transformed(s.dy, length, axis, s.rank, onesided=1)
     size = t.op("Squeeze", length)
     # A bin stands for its mirror image too, except the first, and the middle one of an even length.
-    bins = _range(size / 2 + 1)
+    bins = (size / 2 + 1).up_to()
     alone = t.op("Or", bins.equals(0), (bins * 2).equals(size))
     twice = alone.where(made.of(1), 2) / size.cast(made.dtype)
     shape = [-1 if place == axis else 1 for place in range(s.rank)]
@@ -90,17 +90,13 @@ def stft(s: GradientStep) -> list[Term]:
     length = t.op("Squeeze", t.dim(s.a, 1))
     count = (length - frame.cast(TensorProto.INT64)) / step.cast(TensorProto.INT64) + 1
     # [frames, places in a frame]: which element each is
-    starts = _range(count) * step.cast(TensorProto.INT64)
-    places = t.op("Unsqueeze", starts, [1]) + _range(frame.cast(TensorProto.INT64))
+    starts = count.up_to() * step.cast(TensorProto.INT64)
+    places = t.op("Unsqueeze", starts, [1]) + frame.cast(TensorProto.INT64).up_to()
     frames = t.op("Gather", s.a, places, axis=1)
     if window is not None:
         frames = frames * t.op("Unsqueeze", window, [1])
     size = t.op("Reshape", frame.cast(TensorProto.INT64), [1])
     return [transformed(frames, size, 2, 4, onesided=s.integer("onesided", 1))]
-
-
-def _range(count: Term) -> Term:
-    return count.up_to()
 
 
 RULES: dict[str, Rule] = {"DFT": (_dft,)}
