@@ -1,6 +1,7 @@
 """Load a `Model` from a path; only the structure is read."""
 
 import os
+from difflib import get_close_matches
 from itertools import chain
 from os import PathLike
 from pathlib import Path, PosixPath
@@ -240,5 +241,6 @@ def _inside(folder: Path) -> str | None:
 def _nearby(path: Path) -> str | None:
     if isinstance(path, Remote) or not os.path.isdir(path.parent):  # False of what is no path, too
         return None
-    others = sorted(other.name for other in path.parent.glob("*.onnx"))
-    return f"models in that folder: {', '.join(others[:5])}" if others else None
+    names = [other.name for other in path.parent.glob("*.onnx")]
+    others = get_close_matches(path.name, names, 5, 0)  # the most similar first
+    return f"models in that folder: {', '.join(others)}" if others else None

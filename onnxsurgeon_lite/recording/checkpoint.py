@@ -28,19 +28,19 @@ def open_checkpoint(path: Path) -> ReferenceSet:
     if path.suffix not in _TORCH_SUFFIXES:
         return open_references(path)
     try:
+        require_regular(path)  # a file that is not there needs no torch
         import torch
 
         from onnxsurgeon_lite.recording.torch_recorder import DTYPES
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickle versions that torch then refuses anyway
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
     except ImportError as error:
         raise UsageError(
             f"reading {str(path)!r} needs torch",
             "run pip install torch, or store the parameters as .safetensors",
         ) from error
-    try:
-        require_regular(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickle versions that torch then refuses anyway
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
     except pickle.UnpicklingError as error:
         raise ReferenceSetError(
             f"{str(path)!r} is not a pickle of tensors alone, and could run any code: refused",

@@ -135,6 +135,16 @@ def test_what_is_no_model_is_told(kind, message, verb, folder):
     assert message in wrong
 
 
+def test_of_many_models_the_most_similar_to_a_misspelt_one_comes_first(folder):
+    for name in (*"abcdefg", "encoder", "decoder_step"):
+        Path(f"{name}.onnx").touch()
+
+    _, hint = refused("inspect", "encodre.onnx", folder=folder)
+
+    assert hint.startswith("models in that folder: encoder.onnx, decoder_step.onnx, ")
+    assert hint.count(".onnx") == 5
+
+
 def spoil_external_data(kind: str) -> None:
     shutil.copy(FIXTURES / "external.onnx", "model.onnx")
     shutil.copy(FIXTURES / "external.data", "external.data")

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, open_references, save_tensors
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights import WeightsResult, compare_weights
 from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
@@ -752,6 +753,16 @@ def test_a_pickle_that_runs_something_is_refused_and_does_not_run(tmp_path, monk
             open_checkpoint(Path(name))
         assert "state_dict()" in caught.value.hint
     assert not Path("ran").exists()
+
+
+def test_a_file_that_is_not_there_is_missed_before_torch_is(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    with pytest.raises(ReferenceSetError, match="No such file or directory"):
+        open_checkpoint(tmp_path / "nothing.pt")
+    (tmp_path / "state.pt").write_bytes(b"PK")
+    with pytest.raises(UsageError, match="needs torch"):
+        open_checkpoint(tmp_path / "state.pt")
 
 
 @pytest.mark.parametrize(
