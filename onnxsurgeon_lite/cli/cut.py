@@ -37,7 +37,7 @@ def extract(
         auto_inputs: Add the inputs that close the cut.
     """
     if not (part or inputs or outputs):
-        raise UsageError("nothing says what to cut out", "name values: --inputs 22 --outputs 28")
+        raise UsageError("no value is named", "name some to cut at: --inputs 22 --outputs 28")
     from onnxsurgeon_lite.model import movable
 
     _save(result, target, movable(result.model))

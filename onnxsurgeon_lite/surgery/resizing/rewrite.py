@@ -139,7 +139,7 @@ class Resizing:
     def _ramp(self, ramp: Ramp) -> str:
         """Let a node read `base + step * Range(size)`, or these numbers where the size is known."""
         scope, position, entry = ramp.scope, ramp.position, ramp.entry
-        name, kind = scope.graph.node[position].input[ramp.slot], "constant"
+        name, does = scope.graph.node[position].input[ramp.slot], "is"
         # [1, -1, 1]: the shape of numbers along the axis
         along = [-1 if axis == ramp.axis else 1 for axis in range(ramp.base.ndim)]
         if isinstance(entry, int):
@@ -162,10 +162,10 @@ class Resizing:
             what = "a Range"
         if ramp.onto:
             value = self._node(scope, position, "Add", [name, value], name)
-            kind, what = "index", f"plus {what}"
+            does = "is added to"
         self._rewire(scope, position, ramp.slot, value)
         return (
-            f"{kind} {name!r} is {what} of {self._text(entry)} along axis {ramp.axis} at "
+            f"operand {name!r} {does} {what} of {self._text(entry)} along axis {ramp.axis} at "
             f"{scope.describe(position)}: it counts the rows of what changes"
         )
 
