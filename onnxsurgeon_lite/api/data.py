@@ -10,9 +10,9 @@ from onnxsurgeon_lite.shown import Progress, quiet
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import ModelLike, Written
-    from onnxsurgeon_lite.model.storage import Collected, DataListing, Moved, Stripped
+    from onnxsurgeon_lite.model.storage import Collected, DataListing, Manifest, Moved, Stripped
 
-__all__ = ["embed", "external", "gc", "ls", "move", "strip", "unstrip"]
+__all__ = ["embed", "external", "gc", "link", "ls", "manifest", "move", "strip", "unstrip"]
 
 
 @spelled
@@ -101,13 +101,17 @@ def move(
     force: bool = False,
     dry_run: bool = False,
     *,
+    max_shard: int | str = 0,
+    min_size: int | str = 0,
     progress: Progress = quiet,
 ) -> "Moved":
-    """Move a model's data to another file, in place: the model refers to it there.
+    """Move a model's data to another file, or to several, in place: the model refers to it there.
 
     Args:
         model: The path of a model, or a `Model` that was loaded from one.
         location: The new path, relative to the model.
+        max_shard: Most bytes of a data file, or `2GB`; 0 for one file, 1 for a file for each tensor.
+        min_size: Tensors of fewer bytes, or `1KB`, go into the model.
         progress: Called for each file before it is removed.
 
     Raises:
@@ -121,8 +125,64 @@ def move(
     from onnxsurgeon_lite.model import loaded, storage
 
     source = loaded(model)
-    written, notes = storage.move(source, location, force=force, dry_run=dry_run, tell=progress)
+    written, notes = storage.move(
+        source,
+        location,
+        force=force,
+        dry_run=dry_run,
+        max_shard=byte_size(max_shard),
+        min_size=byte_size(min_size),
+        tell=progress,
+    )
     return storage.Moved(written, tuple(notes))
+
+
+@spelled
+def link(
+    model: "ModelLike",
+    checkpoint: str | PathLike[str],
+    output: str | PathLike[str],
+    force: bool = False,
+    dry_run: bool = False,
+) -> "Moved":
+    """Write a model whose data is a checkpoint's own file: tensors with the same bytes refer to it, nothing is copied.
+
+    Args:
+        checkpoint: A safetensors file, or one of numpy that is not compressed, in the folder of the output or below.
+
+    Raises:
+        UsageError: The file lies elsewhere, or has the bytes of no large tensor of the model.
+
+    Example:
+        >>> _ = osl.data.external("external.onnx", "a.onnx", "a.safetensors")
+        >>> osl.data.link("external.onnx", "a.safetensors", "linked.onnx").notes
+        ("4 of 4 large initializers are in 'a.safetensors'",)
+    """
+    from onnxsurgeon_lite.model import loaded, storage
+
+    return storage.link(loaded(model), Path(checkpoint), Path(output), force=force, dry_run=dry_run)
+
+
+@spelled
+def manifest(model: str | PathLike[str], check: bool = False, force: bool = False) -> "Manifest":
+    """Write the SHA-256 of a model's files beside it, as sha256sum does; or check what was written.
+
+    Args:
+        model: A model's path; or a folder, whose files are all written, as those of a language model package.
+        check: Compare the files with what was written, and write nothing.
+
+    Raises:
+        OutputExistsError: There is a manifest already.
+
+    Example:
+        >>> sorted(osl.data.manifest("external.onnx").digests)
+        ['external.data', 'external.onnx']
+        >>> osl.data.manifest("external.onnx", check=True).match
+        True
+    """
+    from onnxsurgeon_lite.model import storage
+
+    return storage.manifest(Path(model), check, force)
 
 
 @spelled

@@ -17,10 +17,10 @@ from onnxsurgeon_lite.report.progress import announce, writing
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model, Written
-    from onnxsurgeon_lite.model.storage import Stripped
+    from onnxsurgeon_lite.model.storage import Manifest, Moved, Stripped
     from onnxsurgeon_lite.shown import Shown
 
-    Change = Callable[..., Written | Stripped]
+    Change = Callable[..., Written | Stripped | Moved]
 
 _Bytes = Annotated[str, Typed(metavar="<str>", parser=byte_size)]
 data = typer.Typer(no_args_is_help=True, help="Show and move the data of large tensors.")
@@ -66,7 +66,7 @@ def external(
 
     Args:
         location: The data's path relative to the model; NAME.data if none. .safetensors is that format.
-        max_shard: Most bytes of a data file, such as 2GB.
+        max_shard: Most bytes of a data file, such as 2GB; 1 for a file for each tensor.
         min_size: Tensors of fewer bytes stay in the model.
     """
     _write(call, target)
@@ -74,18 +74,55 @@ def external(
 
 @data.command()
 @command(of="data.move")
-def move(call: Callable[..., "Shown"], model: Path, *, dry_run: bool = False) -> None:
+def move(
+    call: Callable[..., "Shown"],
+    model: Path,
+    *,
+    max_shard: _Bytes = "0",
+    min_size: _Bytes = "0",
+    dry_run: bool = False,
+) -> None:
     """Move a model's data to another file, in place: the model refers to it there.
 
     $ onnxdbg data move outside.onnx moved.data
-    $ onnxdbg data move outside.onnx weights.data --dry-run
+    $ onnxdbg data move outside.onnx parts.data --max-shard 2GB --dry-run
 
     Args:
         location: The new path, relative to the model.
+        max_shard: Most bytes of a data file, such as 2GB; 1 for a file for each tensor.
+        min_size: Tensors of fewer bytes go into the model.
     """
     with _announced(model, dry_run) as loaded:
         moved = call(loaded, progress=plain.show_note)
     options.show(moved)
+
+
+@data.command()
+@command(of="data.link")
+def link(call: "Change", target: Target) -> None:
+    """Write a model whose data is a checkpoint's own file: tensors with the same bytes refer to it.
+
+    $ onnxdbg data link model.onnx weights.safetensors
+    $ onnxdbg data link model.onnx weights.safetensors -o linked.onnx --dry-run
+
+    Args:
+        checkpoint: A safetensors file, in the folder of the output or below.
+    """
+    _write(call, target)
+
+
+@data.command()
+@command("reading the files of {model}", "data.manifest", "json")
+def manifest(found: "Manifest", *, check: bool = False) -> None:
+    """Write the SHA-256 of a model's files beside it, as sha256sum does; of a folder those of all its files.
+
+    $ onnxdbg data manifest outside.onnx
+    $ onnxdbg data manifest outside.onnx --check
+
+    Args:
+        check: Compare the files with what was written.
+    """
+    options.require(found.match)
 
 
 @data.command()
@@ -132,14 +169,14 @@ def unstrip(call: "Change", target: Target) -> None:
 
 def _write(change: "Change", target: Target) -> None:
     """Write a model with its data elsewhere, and say so."""
-    from onnxsurgeon_lite.model.storage import Stripped
+    from onnxsurgeon_lite.model import Written
 
     with _announced(target.source, target.dry_run, target.path) as model:
         if not target.dry_run:
             require_free(target.path, target.replaceable())
         done = change(model, output=target.path)
     if not target.dry_run:
-        target.wrote((done.written if isinstance(done, Stripped) else done).data_files)
+        target.wrote((done if isinstance(done, Written) else done.written).data_files)
     options.show(done)
 
 

@@ -57,9 +57,10 @@ class DataFile:
         return cls(path, location, status.st_size, status.st_mtime_ns, status.st_ino, digest)
 
     @classmethod
-    def missing(cls, path: Path, location: str) -> "DataFile":
-        """Return a file that is not there: a model has its structure all the same."""
-        return cls(path, location, -1, 0, 0)
+    def at(cls, path: Path, location: str) -> "DataFile":
+        """Return the file as it is now; a model whose file is not there has its structure all the same."""
+        there = path.exists() if isinstance(path, Remote) else os.path.lexists(path)
+        return cls.of(path, location) if there else cls(path, location, -1, 0, 0)
 
     @property
     def is_missing(self) -> bool:

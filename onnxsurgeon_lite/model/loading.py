@@ -203,9 +203,7 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
     if location in model.files and model.files[location].location is None:
         file = model.files[location]  # embedded: the wire scan made this reference
     else:
-        path = locate(folder, location, tensor.name)
-        there = path.exists() if isinstance(path, Remote) else os.path.lexists(path)
-        found = DataFile.of(path, location) if there else DataFile.missing(path, location)
+        found = DataFile.at(locate(folder, location, tensor.name), location)
         file = model.files.setdefault(found.key, found)
     needed = _byte_count(tensor)
     try:

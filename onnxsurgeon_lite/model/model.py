@@ -199,7 +199,10 @@ def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
 
 
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
-    """Point an external tensor to another place; keep its unknown entries."""
+    """Point a tensor to a place in a file; keep its unknown entries."""
+    # its bytes are there, no longer in the tensor
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
     place = {"location": location, "offset": str(offset), "length": str(length)}
     unknown = [copied(entry) for entry in tensor.external_data if entry.key not in place]
     del tensor.external_data[:]

@@ -348,8 +348,7 @@ def _gather(
 ) -> list[Path]:
     """Write the bytes of every large initializer, and of all external tensors, to data files."""
     location = layout.location or path.name.removesuffix(".onnx") + ".data"
-    # also tensors that were in other files, however small
-    found = [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
+    found = large_initializers(proto)
     found += [
         t
         for t in walk.attribute_tensors(proto)
@@ -371,6 +370,11 @@ def _gather(
             shards.write(name, out)
     shards.refer()
     return targets
+
+
+def large_initializers(proto: ModelProto) -> list[TensorProto]:
+    """Return those that go to data files: also tensors that are in other files, however small."""
+    return [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
 
 
 def _length(model: Model, tensor: TensorProto) -> int:

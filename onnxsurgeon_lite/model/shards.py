@@ -81,8 +81,6 @@ class Shards:
                 places[place] = location, position
                 position += place[2]
         for tensor, place in self._of:
-            tensor.ClearField("raw_data")
-            tensor.data_location = TensorProto.EXTERNAL
             refer(tensor, *places[place], place[2])
 
 

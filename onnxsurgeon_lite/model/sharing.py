@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from google.protobuf.message import DecodeError
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError
@@ -147,8 +147,20 @@ def _refers(path: Path, data: Path) -> bool:
         for entry in tensor.external_data
         if entry.key == "location"
     }
+    # what providers have compiled is data of the model, too
+    locations.update(compiled_names(proto))
     targets = (path.parent / location.replace("\0", "") for location in locations - {""})
     return any(target.exists() and target.samefile(data) for target in targets)
+
+
+def compiled_names(proto: ModelProto) -> Iterator[str]:
+    """Yield where a model that is compiled for a provider has its binaries, relative to it."""
+    for node in proto.graph.node:
+        if node.op_type == "EPContext":
+            found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            # 0: the context is the name of a file; 1, the default: it is the binary itself
+            if not found.get("embed_mode", 1) and "ep_cache_context" in found:
+                yield found["ep_cache_context"].decode(errors="replace")
 
 
 def _structure(path: Path) -> ModelProto | None:

@@ -107,9 +107,7 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
     key = file.key
     model.files[key] = file
     data_type = dtypes.data_type_of_numpy(array.dtype)
-    tensor = TensorProto(
-        name=name, data_type=data_type, dims=array.shape, data_location=TensorProto.EXTERNAL
-    )
+    tensor = TensorProto(name=name, data_type=data_type, dims=array.shape)
     refer(tensor, key, array.offset, array.nbytes)
     return tensor
 

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.report.plain import (
 from onnxsurgeon_lite.report.tables import show_table
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.model.storage import Collected, Moved, StoredTensor, Stripped
+    from onnxsurgeon_lite.model.storage import Collected, Manifest, Moved, StoredTensor, Stripped
 
 
 def show_result(result: PassResult) -> None:
@@ -71,6 +71,13 @@ def show_collected(result: "Collected") -> None:
     for file in () if result.planned else result.files:
         show_written(file)
     out(f"{result.before - result.after} bytes less")
+
+
+def show_manifest(result: "Manifest") -> None:
+    """Which files differ from it, and how many it has."""
+    for name in result.differing:
+        out(f"{name!r} differs from its digest")
+    out(f"{len(result.digests)} digests in {str(result.place)!r}")
 
 
 def show_moved(result: "Moved") -> None:

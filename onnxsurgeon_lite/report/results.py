@@ -30,6 +30,7 @@ SHOWN_BY = {
     "EditResult": "edits.show_edited",
     "DataListing": "edits.show_data",
     "Written": "plain.show_files",
+    "Manifest": "edits.show_manifest",
     "Moved": "edits.show_moved",
     "Collected": "edits.show_collected",
     "Stripped": "edits.show_stripped",

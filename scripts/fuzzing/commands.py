@@ -48,6 +48,8 @@ data unstrip MODEL ORIGINAL OUT
 data unstrip ORIGINAL MODEL OUT
 data move MODEL moved.data
 data gc MODEL
+data manifest MODEL --force
+data link MODEL weights.npz OUT
 edit rename MODEL VALUE=renamed INPUT=given OUT
 edit rename MODEL *=p/* OUT
 edit remove MODEL @0 OUT

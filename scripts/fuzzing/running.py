@@ -35,7 +35,7 @@ _NATIVE_SECONDS = 5.0  # instead of 60, so that an endless inference does not ho
 _NOT_IMPORTED = ("__main__", "worker", "host", "guard", "torch_recorder", "from_torch")
 _SET_CHILD_SUBREAPER = 36
 _MADE = re.compile(
-    r"out(\.\d+)?\.onnx(\.data)?|out(\.\d+)?\.(data|html|toml|npy|safetensors|txt)|model\.parts(/.*)?|moved\.data|ran\.npz|refs(/.*)?|reduced(/.*|\.journal)?|culprit(/.*)?|state(/.*)?"
+    r"out(\.\d+)?\.onnx(\.data)?|out(\.\d+)?\.(data|html|toml|npy|safetensors|txt)|model\.parts(/.*)?|moved\.data|mutant\.onnx\.sha256|ran\.npz|refs(/.*)?|reduced(/.*|\.journal)?|culprit(/.*)?|state(/.*)?"
     r"|mutant\.\w+(/.*)?|original\.\w+(/.*)?|stdout|stderr|output|out\.onnx\.\w+|map\.json|journal"
 )
 _KEPT = re.compile(

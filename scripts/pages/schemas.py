@@ -46,7 +46,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights.compare import WeightsResult
-    from onnxsurgeon_lite.model.storage.listing import StoredTensor
+    from onnxsurgeon_lite.model.storage import Manifest, StoredTensor
     from onnxsurgeon_lite.report.page.data import Page
     from onnxsurgeon_lite.tensors.statistics import Distribution, Statistics
 
@@ -62,7 +62,10 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "check", "check", CheckResult
     yield "diff", "diff", ModelDiff
     yield "split", "split", Split
-    yield "data-ls", "data ls", list[StoredTensor]
+    yield from (
+        ("data-ls", "data ls", list[StoredTensor]),
+        ("data-manifest", "data manifest", Manifest),
+    )
     yield "run", "run", {"feeds": list[str], "values": list[Statistics]}
     yield "compare", "compare", SetComparison | SampleComparison | DecodeComparison
     yield "test", "test", SuiteResult

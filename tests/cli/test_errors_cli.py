@@ -41,6 +41,7 @@ VERBS = {
     "data external": ["data", "external", "MODEL"],
     "data move": ["data", "move", "MODEL", "moved.data"],
     "data gc": ["data", "gc", "MODEL"],
+    "data link": ["data", "link", "MODEL", "w.safetensors"],
     "data strip": ["data", "strip", "MODEL"],
     "data unstrip": ["data", "unstrip", "MODEL", "good.onnx"],
 }

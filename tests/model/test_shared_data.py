@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from kit.commands import COMMANDS
@@ -42,12 +43,13 @@ ONTO = {
     "convert": [f"m.onnx --to float16 -o {place}" for place in ("m.onnx", "t.onnx", "t.data")],
     "data external": ["m.onnx -o t.onnx", "m.onnx -o t.data"],
     "data embed": ["m.onnx -o t.data"],
+    "data link": ["m.onnx numbers.safetensors -o t.data"],
     "data move": ["m.onnx t.data"],
     "data strip": ["m.onnx -o t.onnx", "m.onnx -o t.data"],
     "data unstrip": ["stripped.onnx m.onnx -o t.onnx", "stripped.onnx m.onnx -o t.data"],
 }  # fmt: skip
 """Command -> words with which it would write over data that a model needs."""
-ELSEWHERE = {"bisect", "reduce", "test"}  # they write folders and reports
+ELSEWHERE = {"bisect", "reduce", "test", "data manifest"}  # they write folders and reports
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,9 @@ def shared(tmp_path_factory):
             where = {"save_as_external_data": True, "location": location}
             onnx.save(proto, folder / name, size_threshold=0, **where)
     tensors = onnx.load(folder / "m.onnx").graph.initializer
-    np.savez(folder / "numbers.npz", **{t.name: numpy_helper.to_array(t) for t in tensors})
+    numbers = {t.name: numpy_helper.to_array(t) for t in tensors}
+    np.savez(folder / "numbers.npz", **numbers)
+    save_file(numbers, folder / "numbers.safetensors")
     strip = ["data", "strip", str(folder / "m.onnx"), "-o", str(folder / "stripped.onnx")]
     assert CliRunner().invoke(app, strip).exit_code == 0
     (folder / "m.txt").write_text("g (float[2] x) => (float[2] y) { y = Neg(x) }")

@@ -1,27 +1,43 @@
 """Move a model's data into the model file, into one data file, or into a data file without gaps."""
 
+import hashlib
+import math
+import os
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from onnx import ModelProto, TensorProto
 
-from onnxsurgeon_lite.atomic import Staging, held
-from onnxsurgeon_lite.errors import SharedDataError, UsageError, WriteError
-from onnxsurgeon_lite.model import DataFile, Model, Written, save
+from onnxsurgeon_lite.atomic import Staging, held, write_text
+from onnxsurgeon_lite.errors import ReferenceSetError, SharedDataError, UsageError, WriteError
+from onnxsurgeon_lite.model import DataFile, Model, Written, load, save
 from onnxsurgeon_lite.model.copying import copy_span
+from onnxsurgeon_lite.model.datafile import locate, require_inside
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import external_tensors, refer
-from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size, finish
-from onnxsurgeon_lite.model.sharing import foreign_content, other_users, require_unshared
+from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size, finish, large_initializers
+from onnxsurgeon_lite.model.sharing import (
+    foreign_content,
+    other_users,
+    require_replaceable,
+    require_unshared,
+)
+from onnxsurgeon_lite.model.storage.listing import compiled, fingerprint
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.shown import Progress, Shown, quiet
+from onnxsurgeon_lite.tensors.references import open_references
+from onnxsurgeon_lite.tensors.references.sets import InFile
+from onnxsurgeon_lite.untrusted import require_regular, text_of
 
 Spans = list[tuple[int, int]]
 """(start, stop) of bytes of a file."""
+
+_BETWEEN = "  "  # a digest and a name, as sha256sum writes them
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +64,121 @@ class Moved(Shown):
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, repr=False)
+class Manifest(Shown):
+    """The digests of a model's files.
+
+    Attributes:
+        place: the file that holds them.
+        digests: name, relative to the folder of `place` -> SHA-256.
+        differing: of a check: what has other bytes now, or is gone.
+    """
+
+    place: Path
+    digests: Mapping[str, str]
+    differing: list[str] = field(default_factory=list)
+
+    @property
+    def match(self) -> bool:
+        """True when no file differs."""
+        return not self.differing
+
+
+def manifest(path: Path, check: bool = False, force: bool = False) -> Manifest:
+    """Write the digests of a model, its data and its compiled binaries; of a folder those of all its files.
+
+    Args:
+        check: compare the files with what is written, also those of a model that cannot be loaded.
+
+    Raises:
+        OutputExistsError: there is a manifest already.
+        SourceChangedError, ExternalDataError: data is missing, or changes.
+    """
+    # beside the model itself, not beside a link to it
+    path = path.resolve()
+    place = path / "SHA256SUMS" if path.is_dir() else path.with_name(f"{path.name}.sha256")
+    folder = place.parent
+    if check:
+        # the names are as untrusted as the files: none outside of the folder is read
+        lines = (line.partition(_BETWEEN) for line in text_of(place).splitlines())
+        digests = {name: digest for digest, _, name in lines}
+        off = [name for name, digest in digests.items() if _digest(folder, name) != digest]
+        return Manifest(place, digests, off)
+    require_replaceable(place, force)
+    files = folder.rglob("*") if path.is_dir() else _files(load(path))
+    names = sorted(file.relative_to(folder).as_posix() for file in files if file.name != place.name)
+    # folders have none, and links out of the folder
+    digests = {name: digest for name in names if (digest := _digest(folder, name))}
+    write_text(place, "".join(f"{each}{_BETWEEN}{name}\n" for name, each in digests.items()))
+    return Manifest(place, digests)
+
+
+def _files(model: Model) -> Iterator[Path]:
+    for file in chain(model.files.values(), compiled(model)):
+        # a digest of a file that has changed since would be that of another model
+        file.verify()
+        yield file.path.resolve()
+
+
+def _digest(folder: Path, name: str) -> str:
+    """Return the SHA-256 of a file; '' of what is missing, or is none of the folder."""
+    try:
+        with require_regular(folder / name, folder).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError, ReferenceSetError):
+        return ""
+
+
+def link(
+    model: Model, checkpoint: Path, path: Path, *, force: bool = False, dry_run: bool = False
+) -> Moved:
+    """Write a model whose large initializers are in a checkpoint's file where that has their bytes; others stay.
+
+    Args:
+        checkpoint: a safetensors file, or one of numpy that is not compressed, in the folder of `path` or below.
+
+    Raises:
+        UsageError: the file lies elsewhere, or has the bytes of no initializer.
+    """
+    # the model may name only what is in its own folder
+    folder = path.absolute().parent
+    location = Path(os.path.relpath(checkpoint, folder)).as_posix()
+    require_inside(location, path.name)
+    file = DataFile.of(locate(folder, location), location)
+    result = model.copy()
+    result.files[file.key] = file
+    known = dict(_places(result, file, checkpoint))
+    # small ones stay in the model, as shape inference reads them
+    found = large_initializers(result.proto)
+    # each is read once, for its own fingerprint
+    linked = 0
+    for tensor in found:
+        if place := known.get(fingerprint(result, tensor)):
+            refer(tensor, file.key, *place)
+            linked += 1
+    if not linked:
+        raise UsageError(
+            f"{location!r} has the bytes of no initializer of {str(model.path)!r}",
+            command("onnxdbg", "weights", str(model.path), "--against", str(checkpoint)),
+        )
+    note = f"{linked} of {len(found)} large initializers are in {location!r}"
+    return Moved(save(result, path, force=force, dry_run=dry_run), (note,))
+
+
+def _places(
+    model: Model, file: DataFile, checkpoint: Path
+) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the fingerprint of each tensor of a checkpoint, and where it is in the file."""
+    for entry in open_references(checkpoint).entries.values():
+        # those that lie there as in memory, not packed nor compressed
+        if isinstance(entry.read, InFile):
+            size = math.prod(entry.read.shape) * entry.read.dtype.itemsize
+            # as bytes, so that the dtype does not matter
+            whole = TensorProto(data_type=TensorProto.UINT8, dims=[size])
+            refer(whole, file.key, entry.read.offset, size)
+            yield fingerprint(model, whole), (entry.read.offset, size)
+
+
 def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = False) -> Written:
     """Write a model with all its data inside.
 
@@ -69,9 +200,11 @@ def move(
     *,
     force: bool = False,
     dry_run: bool = False,
+    max_shard: int = 0,
+    min_size: int = 0,
     tell: Progress = quiet,
 ) -> tuple[Written, list[str]]:
-    """Move a model's data to another file, below the folder of the model.
+    """Move a model's data to another file, or to several, below the folder of the model.
 
     The old data files are removed, unless another model refers to them, or they hold anything else.
 
@@ -93,7 +226,16 @@ def move(
         # the data is in that file already: it is rewritten in place
         if PurePosixPath(location) == PurePosixPath(str(file.location)):
             _require_own(path, file, spans.get(file, []))
-    written = save(model, path, external=True, location=location, force=force, dry_run=dry_run)
+    written = save(
+        model,
+        path,
+        external=True,
+        location=location,
+        max_shard=max_shard,
+        min_size=min_size,
+        force=force,
+        dry_run=dry_run,
+    )
     notes = []
     # a model that refers to the data is there by now, or finds it gone before it is
     with held(path):
