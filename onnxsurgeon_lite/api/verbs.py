@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what each function does: an editor leads there
         Fix as fix,
         Fold as fold,
         Freeze as freeze,
+        Fuse as fuse,
         Gradient as gradient,
         Infer as infer,
         Inference as inference,

@@ -93,6 +93,7 @@ def freeze(
     unroll: int = 0,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def fuse(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def gradient(
     model: ModelLike,
     /,

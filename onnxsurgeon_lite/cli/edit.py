@@ -681,6 +681,14 @@ def standardize() -> None:
     """
 
 
+def fuse() -> None:
+    """Replace parts by onnxruntime's operators: norms, activations, attention; standardize undoes it.
+
+    $ onnxdbg edit fuse export.onnx
+    $ onnxdbg edit fuse export.onnx --verify --dry-run
+    """
+
+
 def gradient(*, of: object, to: Values = ()) -> None:
     """Add the gradient of a value by others as ordinary nodes: outputs d(OF)/d(TO).
 
@@ -754,7 +762,7 @@ _VERBS = (
     set_shape, rebatch, pad_outputs, name_outputs, batch_outputs,
     set_type, set_layout, remove_input, remove_output, reorder, add_constant, set, annotate,
     prepend, append, sort, clean, fix, dedupe, unshare,
-    simplify, fold, cse, skip_noops, infer, dequantize, standardize, outline, inline, inference, opset,
+    simplify, fold, cse, skip_noops, infer, dequantize, standardize, fuse, outline, inline, inference, opset,
     gradient, attribution, apply, script,
 )  # fmt: skip
 

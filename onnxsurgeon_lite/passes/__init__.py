@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.fix import Fix as Fix
     from onnxsurgeon_lite.passes.fold import Fold as Fold
     from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
+    from onnxsurgeon_lite.passes.fuse import Fuse as Fuse
     from onnxsurgeon_lite.passes.gradient import Gradient as Gradient
     from onnxsurgeon_lite.passes.infer import Infer as Infer
     from onnxsurgeon_lite.passes.inference import Inference as Inference
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "annotate", "append", "add-constant", "attribution", "batch-outputs", "clean", "cse", "dedupe", "dequantize",
-    "drop-layer", "expose", "extract", "fix", "fold", "freeze", "gradient", "infer", "inference", "inline",
+    "drop-layer", "expose", "extract", "fix", "fold", "freeze", "fuse", "gradient", "infer", "inference", "inline",
     "insert", "name-outputs", "opset", "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove",
     "remove-input", "remove-output", "rename", "reorder", "replace", "rewire", "rewrite", "script", "set",
     "set-attr", "set-constant", "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort",

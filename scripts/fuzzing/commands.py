@@ -103,6 +103,7 @@ edit cse MODEL OUT
 edit skip-noops MODEL OUT
 edit dequantize MODEL OUT
 edit standardize MODEL OUT
+edit fuse MODEL OUT
 edit infer MODEL OUT
 edit simplify MODEL --unproved OUT
 edit rewrite MODEL layer-norm gelu-erf attention OUT

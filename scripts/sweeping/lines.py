@@ -102,6 +102,7 @@ edit simplify MODEL OUT : removes
 edit skip-noops MODEL OUT : removes
 edit sort MODEL OUT
 edit standardize MODEL OUT : removes near
+edit fuse MODEL OUT : removes near
 edit unshare MODEL WEIGHT OUT
 edit inference MODEL OUT : trains
 """

@@ -68,6 +68,8 @@ def model_for(verb: str) -> Model:
         return quantized()
     if verb == "standardize":
         return gated()
+    if verb == "fuse":
+        return steep()
     if verb == "drop-layer":
         return layered()
     if verb == "inference":
@@ -91,6 +93,18 @@ def gated() -> Model:
     name = model.proto.graph.node[-1].input[0]
     nodes = [helper.make_node("QuickGelu", [name], ["gated"], domain="com.microsoft", name="gate")]
     return put_before_last(model, nodes)
+
+
+def steep() -> Model:
+    """The same, with the parts of an operator of onnxruntime before a node."""
+    model = rich()
+    name = model.proto.graph.node[-1].input[0]
+    nodes = [
+        helper.make_node("Mul", [name, "slope"], ["steeper"], name="steep"),
+        helper.make_node("Sigmoid", ["steeper"], ["gate"], name="open"),
+        helper.make_node("Mul", [name, "gate"], ["gated"], name="gated"),
+    ]
+    return put_before_last(model, nodes, slope=(TensorProto.FLOAT, 1.5))
 
 
 def layered() -> Model:

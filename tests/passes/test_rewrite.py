@@ -451,17 +451,14 @@ def _inputs(
     if "conv" in name:
         return _convolution_inputs(name, draw, made)
     match name:
-        case "layer-norm" | "rms-norm":
+        case "layer-norm" | "rms-norm" | "contrib-rms-norm" | "contrib-skip-norm":
             axis = draw(st.sampled_from([-1, 2]))
-            arrays = {"x": made(n, m, k), "scale": made(k), "bias": made(k)}
-            return (
-                arrays,
-                {"epsilon": draw(st.sampled_from([1e-5, 1e-3])), "axes": [axis]},
-                {"scale"},
-            )
+            arrays = {"x": made(n, m, k), "scale": made(k), "bias": made(k), "skip": made(n, m, k)}
+            epsilon = draw(st.sampled_from([1e-5, 1e-3]))
+            return arrays, {"epsilon": epsilon, "axes": [axis], "axis": axis}, {"scale"}
         case "matmul-add":
             return {"x": made(n, m), "w": made(m, k), "b": made(k)}, {}, {"w", "b"}
-        case "attention":
+        case "attention" | "contrib-attention":
             perm = draw(st.sampled_from([[0, 1, 3, 2], [0, 2, 3, 1]]))
             perm = [0, 1, 3, 2] if "Reshape" in used else perm
             key = (2, m, 5, 4) if perm[1] == 1 else (2, 5, m, 4)
@@ -492,7 +489,7 @@ def _inputs(
             variables = {"axes": [3], "start": [0], "middle": [3], "end": [1 << 62], "steps": [1], "across": -1,
                          "ahead": [1], "joined": -1}  # fmt: skip
             return arrays, variables, {"cos", "sin"}
-    return {"x": made(n, m)}, {"alpha": 1 / 6, "beta": 0.5}, set()
+    return {"x": made(n, m), "bias": made(m)}, {"alpha": 1 / 6, "beta": 0.5}, {"bias"}
 
 
 def _pair_inputs(
@@ -593,9 +590,12 @@ def models(draw, name: str) -> tuple[Model, dict[str, np.ndarray]]:
                 inputs.reverse()
             node.input[:], node.output[:] = inputs, [names[key] for key in node.output]
             graph.node.append(node)
-        (result,) = function.output
-        graph.node.append(helper.make_node("Neg", [f"{result}{copy}"], [f"out{copy}"]))
-        graph.output.append(helper.make_tensor_value_info(f"out{copy}", TensorProto.FLOAT, None))
+        for number, result in enumerate(function.output):
+            made = f"out{copy}_{number}"
+            graph.node.append(helper.make_node("Neg", [f"{result}{copy}"], [made]))
+            graph.output.append(helper.make_tensor_value_info(made, TensorProto.FLOAT, None))
+    if any(node.domain for node in function.node):
+        proto.opset_import.add(domain="com.microsoft", version=1)
     below = [int(c.rpartition(" ")[2]) for c in _conditions(rule) if c.startswith("opset() < ")]
     proto.opset_import[0].version = below[0] - 1 if below else 24
     return Model(proto), feeds

@@ -147,6 +147,28 @@ def test_attention_whose_keys_and_values_are_not_packed():
     held(net(node, [("y", "float32", 3), ("k", "float32", 4), ("v", "float32", 4)], given), given)
 
 
+@pytest.mark.parametrize("past", [0, 3])
+@pytest.mark.parametrize("more", ["", ", scale = 0.3"])
+@pytest.mark.parametrize("mask", ["", "mask"])
+def test_attention_of_heads_side_by_side(mask, more, past):
+    keys = 7  # as many as of another text
+    given = {
+        "q": random(BATCH, NEW, HEADS * HEAD),
+        "k_in": random(BATCH, keys, HEADS * HEAD, seed=1),
+    }
+    given |= {"v_in": random(BATCH, keys, HEADS * HEAD, seed=2)}
+    given |= {mask: random(1, HEADS, NEW, keys + past, seed=3)} if mask else {}
+    outputs = [("y", "float32", 3)]
+    if past:
+        given["pk"], given["pv"] = random(2, BATCH, HEADS, past, HEAD, seed=4)
+        outputs += [("k", "float32", 4), ("v", "float32", 4)]
+    made = ", ".join(name for name, *_ in outputs)
+    inputs = f"q, k_in, v_in, , , {mask}" + ", pk, pv" * bool(past)
+    node = f"{made} = com.microsoft.MultiHeadAttention <num_heads = {HEADS}{more}> ({inputs})"
+
+    held(net(node, outputs, given), given)
+
+
 def test_texts_of_other_lengths_have_caches_of_their_own():
     """The shorter text's new key comes behind its own cache, where the longer one's has a token."""
     given = {"q": random(BATCH, 1, PACKED), **rotary()}

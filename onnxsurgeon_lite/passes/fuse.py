@@ -1,0 +1,46 @@
+"""Replace ONNX's own operators by those of onnxruntime."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import require_schemas
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.rewrite import Rewrite
+
+_RULES = (
+    "contrib-rms-norm",
+    "contrib-skip-norm",
+    "contrib-gelu",
+    "contrib-fast-gelu",
+    "contrib-quick-gelu",
+    "contrib-attention",
+)
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """Replace parts by onnxruntime's operators, so that an export has a package's kernels; `standardize` undoes it.
+
+    The rules of `rewrite` that apply are those whose names begin with `contrib-`: normalizations, with a residual sum
+    or without, activations, and attention, around which `simplify` joins what puts heads side by side and apart again.
+
+    Example:
+        >>> graph = "g (float[4] x) => (float[4] y) { y = Gelu (x) }"
+        >>> osl.fuse(osl.build(f'<ir_version: 10, opset_import: ["" : 21]> {graph}')).changes
+        ('contrib-gelu: Gelu @0 -> Gelu',)
+    """
+
+    name: ClassVar[str] = "fuse"
+
+    def apply(self, model: Model) -> PassResult:
+        """Fuse.
+
+        Raises:
+            UnknownNameError: the model's opset lacks an operator of a replacement.
+        """
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        # without notes on how near the rules come that match nothing
+        return Rewrite(_RULES).edit(index)
