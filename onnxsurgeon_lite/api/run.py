@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
+    from onnxsurgeon_lite.tensors.dtypes import Array
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
 
     Module = Callable[..., object] | tuple[object, ...]
@@ -357,8 +358,9 @@ def compare_sets(
         feeds: For a model: input name -> array, or a path; those of the references by default. Several samples: a
             list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         every: For a model: compare every value that has a reference, computed with optimization off.
-        decode: Of two language models: decode greedily, and compare the tokens. Its logits -> its input of tokens;
-            `sequence` says which outputs are the cache. The prompt is in `feeds`.
+        decode: Of two language models, or one and its recording: decode greedily, and compare the tokens. Its
+            logits -> its input of tokens; `sequence` says which outputs are the cache. The prompt is in `feeds`, or
+            the first step of the recording.
         steps: How many tokens are decoded.
         step_feeds: Where to write what the model was fed at the first token that differs.
         html: Where to write the result as a page for a browser. force: Replace files that exist.
@@ -415,19 +417,16 @@ def _decoded(
     steps: int,
     step_feeds: Place,
 ) -> "DecodeComparison":
-    """Let two models decode side by side."""
-    if not (is_model(actual) and is_model(reference)):
-        raise UsageError("two models are needed to decode", "give two .onnx files")
+    """Let a model decode beside another one, or a recording."""
+    if not is_model(actual):
+        raise UsageError("a model is needed to decode", "give an .onnx file first")
     if not call.sequence:
         raise UsageError(
             "nothing says which outputs are the cache of the next step",
             "add --sequence 'present.*=past_key_values.*'",
         )
     child = call.child()
-    import numpy as np
-
     from onnxsurgeon_lite.matching import decode as decoding
-    from onnxsurgeon_lite.runtime.feeds import make_feeds
     from onnxsurgeon_lite.tensors.references import Samples, save_tensors
 
     sequence = call.sequence
@@ -435,17 +434,32 @@ def _decoded(
     def side(model: object, child: "Child | None") -> "Decoder":
         return decoding.Decoder.of(call.index(model), call.started(child), decode, sequence)
 
-    ours, theirs = side(actual, child), side(reference, None)
-    if feeds is None:
-        made, _ = make_feeds(ours.index, call.recipe())
-        prompt = np.asarray(made[ours.tokens])
-        call.notes.append(f"made the prompt {prompt.tolist()}; the cache is empty")
+    ours = side(actual, child)
+    # a recording has its own prompt, as a model has none
+    if is_model(reference):
+        wanted = decoding.greedy(side(reference, None), _prompt(call, ours, feeds))
     else:
-        prompt = np.asarray(Samples(cast("Tensors", feeds)).first().read(ours.tokens))
-    result = decoding.decode(ours, theirs, prompt, steps, call.progress)
+        stored = Samples(cast("Tensors", reference))
+        wanted = decoding.recorded(stored, ours.tokens, ours.logits)
+    result = decoding.decode(ours, wanted, steps, call.progress)
     if step_feeds is not None and result.feeds:
         save_tensors(Path(step_feeds), result.feeds)
     return call.done(result)
+
+
+def _prompt(call: Call, model: "Decoder", feeds: "Tensors | Sequence[Tensors] | None") -> "Array":
+    """Return the tokens that a decoder is fed first."""
+    import numpy as np
+
+    from onnxsurgeon_lite.runtime.feeds import make_feeds
+    from onnxsurgeon_lite.tensors.references import Samples
+
+    if feeds is not None:
+        return np.asarray(Samples(cast("Tensors", feeds)).first().read(model.tokens))
+    made, _ = make_feeds(model.index, call.recipe())
+    prompt = np.asarray(made[model.tokens])
+    call.notes.append(f"made the prompt {prompt.tolist()}; the cache is empty")
+    return prompt
 
 
 def _compared(

@@ -99,7 +99,7 @@ def compare(
         feeds: Tensors for the inputs, those of the references by default; of several samples a folder, arrays of
             rows, FILE.py:FN that yields them, or hf:NAME:SPLIT.
         every: Of a model every value that has a reference, in order, with optimization off.
-        decode: Decode greedily with two language models, and compare the tokens: logits=input_ids. --sequence
+        decode: Decode greedily with two language models, or one and a recording: logits=input_ids. --sequence
             says which outputs are the cache.
         steps: How many tokens are decoded.
         step_feeds: Write what the model was fed at the first token that differs, for bisect --feeds.

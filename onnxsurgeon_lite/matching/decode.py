@@ -1,6 +1,6 @@
-"""Two language models that decode the same text side by side: where their greedy tokens differ first."""
+"""A language model that decodes the text of another, or of a recording: where their greedy tokens differ first."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Wide
+from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MASK, _POSITIONS = "attention_mask", "position_ids"
 
@@ -115,7 +116,16 @@ class Decoder:
         return opened(self.index, self.runtime)
 
     def feeds(self, tokens: Array) -> Feeds:
-        """Return the feeds of the next step: its tokens, a mask of ones, positions that go on, the cache."""
+        """Return the feeds of the next step: its tokens, a mask of ones, positions that go on, the cache.
+
+        Raises:
+            FeedsError: there is not one text.
+        """
+        if tokens.ndim != 2 or tokens.shape[0] != 1 or not tokens.size:
+            raise FeedsError(
+                f"{self.tokens!r} is fed {list(tokens.shape)}; one text is decoded",
+                "feed it as [1, N]",
+            )
         batch, new = tokens.shape
         found: dict[str, Array] = {self.tokens: tokens.astype(self._dtype(self.tokens))}
         if _MASK in self.index.inputs:
@@ -130,13 +140,7 @@ class Decoder:
         made = self.run(feeds)
         self.count += np.asarray(feeds[self.tokens]).shape[1]
         self.held = {name: np.asarray(made[output]) for name, output in self.carry.items()}
-        logits = np.asarray(made[self.logits])
-        if logits.ndim not in (2, 3) or not logits.shape[-1]:
-            raise FeedsError(
-                f"{self.logits!r} has shape {list(logits.shape)}, no logits of tokens",
-                "name them: --decode OUTPUT=INPUT",
-            )
-        return np.asarray(logits.reshape(-1, logits.shape[-1])[-1], np.float64)
+        return _after_last(made[self.logits], self.logits)
 
     def _dtype(self, name: str) -> "DType":
         return numpy_dtype(self.index.inputs[name].type.tensor_type.elem_type)
@@ -153,40 +157,71 @@ class Decoder:
         return np.zeros(shape, self._dtype(name))
 
 
-def decode(
-    model: Decoder,
-    reference: Decoder,
-    prompt: Array,
-    steps: int,
-    progress: Progress = quiet,
-) -> DecodeComparison:
-    """Decode with both models; each step feeds both the reference's token.
+def _after_last(stored: object, name: str) -> Wide:
+    """Return the logits after the last token, of logits [batch, tokens, vocabulary]."""
+    logits = np.asarray(stored)
+    if logits.ndim not in (2, 3) or not logits.shape[-1]:
+        raise FeedsError(
+            f"{name!r} has shape {list(logits.shape)}, no logits of tokens",
+            "name them: --decode OUTPUT=INPUT",
+        )
+    return np.asarray(logits.reshape(-1, logits.shape[-1])[-1], np.float64)
+
+
+Step = tuple[Array, Wide]
+"""The tokens that a step is fed, and the logits after the last of them."""
+
+
+def greedy(reference: Decoder, prompt: Array) -> Iterator[Step]:
+    """Yield the steps of a model that is fed its own tokens, without end."""
+    while True:
+        logits = reference.step(reference.feeds(prompt))
+        yield prompt, logits
+        prompt = np.array([[np.argmax(logits)]])
+
+
+def recorded(steps: Iterable[ReferenceSet], tokens: str, logits: str) -> Iterator[Step]:
+    """Yield the steps of a recording, which begins with the prompt and an empty cache.
 
     Raises:
-        FeedsError: there is not one text, or logits of another vocabulary.
+        FeedsError: a step is missing: a mask is for more tokens than were recorded.
     """
-    if prompt.ndim != 2 or prompt.shape[0] != 1 or not prompt.size:
-        raise FeedsError(
-            f"{model.tokens!r} is fed {list(prompt.shape)}; one text is decoded",
-            "feed it as [1, N]",
-        )
-    found = list[DecodeStep]()
-    tokens, kept = prompt, dict[str, Array]()
-    for number in range(steps):
+    count = 0
+    for number, step in enumerate(steps):
+        fed = np.asarray(step.read(tokens))
+        count += fed.shape[-1]
+        seen = np.asarray(step.read(_MASK)).shape[-1] if _MASK in step else count
+        if seen != count:
+            raise FeedsError(
+                f"step {number} has seen {seen} tokens, and the recording has {count}",
+                "record from the prompt on, with an empty cache",
+            )
+        yield fed, _after_last(step.read(logits), logits)
+
+
+def decode(
+    model: Decoder, reference: Iterable[Step], steps: int, progress: Progress = quiet
+) -> DecodeComparison:
+    """Decode with a model; each step feeds it the tokens of the reference.
+
+    Raises:
+        FeedsError: there is not one text, or the logits are of another vocabulary.
+    """
+    found, kept = list[DecodeStep](), dict[str, Array]()
+    text = list[int]()
+    # both go on with the reference's token, so a wrong token does not change all later steps
+    for number, (tokens, wanted) in zip(range(steps), reference, strict=False):
         progress(f"step {number} of {steps}")
+        text = text or tokens[0].tolist()
         fed = model.feeds(tokens)
-        step = _compared(number, model.step(fed), reference.step(reference.feeds(tokens)))
+        step = _compared(number, model.step(fed), wanted)
         # of the first step that differs, so that the caller can bisect it
         if not step.agrees and not kept:
             kept = {name: np.asarray(value) for name, value in fed.items()}
         found.append(step)
-        # both models go on with the reference's token, so a wrong token does not change all later steps
-        tokens = np.array([[step.wanted]])
     off = [step.number for step in found if not step.agrees]
     agreement = 1 - len(off) / len(found)
-    return DecodeComparison(
-        [int(t) for t in prompt[0]], found, off[0] if off else None, agreement, kept
-    )
+    return DecodeComparison(text, found, off[0] if off else None, agreement, kept)
 
 
 def _compared(number: int, logits: Wide, wanted: Wide) -> DecodeStep:

@@ -1,9 +1,9 @@
-"""What follows from the passes for those who read code: `onnxsurgeon_lite/api/verbs.pyi` and `verbs.py`.
+"""What follows from the passes for those who read code: `api/verbs.pyi` and `verbs.py`, `passes/__init__.pyi`.
 
     python scripts/pages/stubs.py
 
-The stub has the signature of every verb as a function, from the fields of its pass. The module leads an editor from
-`osl.extract` to the pass.
+The stub of the verbs has the signature of each as a function, from the fields of its pass; that of the passes says
+where each class is. The module leads an editor from `osl.extract` to the pass.
 """
 
 import dataclasses
@@ -22,7 +22,20 @@ from onnxsurgeon_lite.passes import VERBS
 from onnxsurgeon_lite.passes.attribution import Method
 from onnxsurgeon_lite.passes.protocol import AttributeValue
 
-FOLDER = Path(osl.__file__).parent / "api"
+PACKAGE = Path(osl.__file__).parent
+PASSES = '''"""Written by scripts/pages/stubs.py."""
+
+from collections.abc import Mapping
+
+from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+from onnxsurgeon_lite.passes.protocol import Pass as Pass
+from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
+NAMES
+
+VERBS: dict[str, str]
+PASSES: Mapping[str, type[Pass]]
+__all__: list[str]
+'''
 MODULE = '''"""Every edit as a function: `rename(model, {"23": "features"})`. The passes give fields and documentation.
 
 Written by scripts/pages/stubs.py.
@@ -93,8 +106,16 @@ def files() -> dict[Path, str]:
     """File -> its text."""
     names = "\n".join(f"{VERBS[verb]} as {_name(verb)}," for verb in sorted(VERBS, key=VERBS.get))
     stubs = "".join(map(_stub, sorted(VERBS)))
-    found = {"verbs.py": MODULE.replace("NAMES", names), "verbs.pyi": HEAD + stubs}
-    return {FOLDER / name: _formatted(FOLDER / name, text) for name, text in found.items()}
+    places = "\n".join(
+        f"from onnxsurgeon_lite.passes.{_name(verb)} import {VERBS[verb]} as {VERBS[verb]}"
+        for verb in sorted(VERBS)
+    )
+    found = {
+        "api/verbs.py": MODULE.replace("NAMES", names),
+        "api/verbs.pyi": HEAD + stubs,
+        "passes/__init__.pyi": PASSES.replace("NAMES", places),
+    }
+    return {PACKAGE / name: _formatted(PACKAGE / name, text) for name, text in found.items()}
 
 
 def _name(verb: str) -> str:

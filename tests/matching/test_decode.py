@@ -12,6 +12,11 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import FeedsError, UsageError
 
 HOW = {"decode": {"logits": "input_ids"}, "sequence": {"present.*": "past_key_values.*"}}
+EMPTY = {
+    f"past_key_values.{layer}.{kind}": np.zeros((1, 2, 0, 16), np.float32)
+    for layer in (0, 1)
+    for kind in ("key", "value")
+}
 PROMPT = {"input_ids": np.array([[3, 17, 5, 40]])}
 
 
@@ -30,11 +35,7 @@ def test_a_model_decodes_the_tokens_that_it_gives_without_a_cache():
 
     tokens = [step.wanted for step in found.steps]
     text = np.array([[*PROMPT["input_ids"][0], *tokens]])
-    cache = {
-        f"past_key_values.{layer}.{kind}": np.zeros((1, 2, 0, 16), np.float32)
-        for layer in (0, 1)
-        for kind in ("key", "value")
-    }
+    cache = dict(EMPTY)
     whole = osl.run(decoder(), {"input_ids": text, "attention_mask": np.ones_like(text), **cache})
     assert tokens == whole["logits"][0, 3:-1].argmax(-1).tolist()
     assert found.match
@@ -109,6 +110,54 @@ def test_positions_go_on_where_the_model_reads_them():
 def test_what_is_not_said_is_not_guessed(change, message):
     with pytest.raises(UsageError, match=message):
         osl.compare_sets(decoder(), decoder(), PROMPT, **(HOW | change))
+
+
+def recording(model, count=8):
+    """The steps of a model that decodes: what it was fed, and its logits."""
+    text, steps = PROMPT["input_ids"], []
+    cache = dict(EMPTY)
+    for fed in [text, *([None] * (count - 1))]:
+        tokens = text[:, -1:] if fed is None else fed
+        feeds = {"input_ids": tokens, "attention_mask": np.ones_like(text)}
+        made = osl.run(model, feeds | cache)
+        cache = {name: made[name.replace("past_key_values", "present")] for name in cache}
+        steps.append(feeds | {"logits": made["logits"]})
+        text = np.concatenate([text, [[made["logits"][0, -1].argmax()]]], 1)
+    return steps
+
+
+@STURDY_ATTENTION
+def test_a_recording_is_decoded_as_the_model_is_that_it_was_made_of(tmp_path):
+    steps = recording(decoder())
+
+    same = osl.compare_sets(decoder(), steps, steps=32, **HOW)
+    wrong = osl.compare_sets(decoder(scale=2.0), steps, step_feeds=tmp_path / "s.npz", **HOW)
+
+    assert same.match
+    assert len(same.steps) == len(steps)
+    assert max(step.kl for step in same.steps) < 1e-9
+    both = osl.compare_sets(decoder(scale=2.0), decoder(), PROMPT, steps=len(steps), **HOW)
+    assert [step.token for step in wrong.steps] == [step.token for step in both.steps]
+    assert wrong.divergent == both.divergent is not None
+    assert (tmp_path / "s.npz").exists()
+
+
+def test_tokens_that_were_recorded_are_fed_though_they_are_not_the_most_likely():
+    steps = recording(decoder(), 3)
+    forced = [steps[0], steps[1] | {"input_ids": np.array([[7]])}]
+    text = np.array([[*PROMPT["input_ids"][0], 7]])
+    cache = dict(EMPTY)
+    whole = osl.run(decoder(), {"input_ids": text, "attention_mask": np.ones_like(text), **cache})
+    forced[1]["logits"] = whole["logits"][:, -1:]
+
+    found = osl.compare_sets(decoder(), forced, **HOW)
+
+    assert max(step.kl for step in found.steps) < 1e-9
+
+
+def test_a_recording_that_begins_in_the_middle_is_refused():
+    with pytest.raises(FeedsError, match="has seen 5 tokens, and the recording has 1"):
+        osl.compare_sets(decoder(), recording(decoder(), 3)[1:], **HOW)
 
 
 def test_two_texts_at_once_are_refused():
