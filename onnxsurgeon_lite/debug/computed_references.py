@@ -1,6 +1,5 @@
 """Compute references on demand with another model, or with the same model under other settings."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.half import coarse_values
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values import feeds_of_other
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -163,8 +162,5 @@ class ChangedInitializers(Mapping[str, Array]):
 
 def _size(index: GraphIndex, name: str) -> int:
     """Return the bytes of a value with a fixed type, else 0."""
-    declared = index.types.get(name)
-    if declared is None or not declared.tensor_type.HasField("shape"):
-        return 0
-    dims = [dim.dim_value for dim in declared.tensor_type.shape.dim]
-    return dtypes.byte_count(declared.tensor_type.elem_type, dims) if math.prod(dims) else 0
+    shape = fixed_shape(index.types.get(name))
+    return 0 if shape is None else dtypes.byte_count(index.element_of(name), shape)

@@ -846,6 +846,18 @@ def dims_of(kind: TypeProto | None) -> Sequence[TensorShapeProto.Dimension]:
     return found
 
 
+def known_size(dim: TensorShapeProto.Dimension) -> int | None:
+    """Return the declared size; None if it is symbolic, or -1, which some exporters write instead."""
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+
+
+def sizes_in(kind: TypeProto | None) -> list[int | None] | None:
+    """Return the sizes of a tensor type, None for each that is not known; None where the rank is not."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    return list(map(known_size, dims_of(kind)))
+
+
 MADE_UP = "unk__"
 """How the names begin that ONNX's inference gives to sizes that it does not know."""
 

@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from onnxsurgeon_lite.errors import FeedsError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
 from onnxsurgeon_lite.matching.samples import carried_by
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
-from onnxsurgeon_lite.runtime.feeds import Feeds, known_size
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet

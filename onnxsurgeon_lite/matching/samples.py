@@ -19,7 +19,7 @@ from onnxsurgeon_lite.errors import (
     UsageError,
 )
 from onnxsurgeon_lite.graph.half import coarse_values
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, known_size
 from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
 from onnxsurgeon_lite.model import Model, embedded_size
@@ -30,7 +30,7 @@ from onnxsurgeon_lite.recording.from_model import (
     place_of,
 )
 from onnxsurgeon_lite.runtime.choice import runtime_of
-from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_of
+from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, sizes_of
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.pool import Pool
 from onnxsurgeon_lite.runtime.run import Opened, opened

@@ -10,14 +10,13 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, RuntimeLost
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, has_shape
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, has_shape, known_size
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
 from onnxsurgeon_lite.runtime.feeds import (
     Feeds,
     Recipe,
     computed_size,
-    known_size,
     make_feeds,
     required_inputs,
 )

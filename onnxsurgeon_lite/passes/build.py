@@ -9,13 +9,14 @@ import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.printing import require_said
 from onnxsurgeon_lite.graph.text import parse_message, type_text
 from onnxsurgeon_lite.model import DataFile, Model, entries, walk
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
+from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.untrusted import require_regular
@@ -79,7 +80,7 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
             tensor = _tensor(result, name, path)
         declared = index.inputs.get(name)
         if declared is not None:
-            _require_fit(tensor, declared.type.tensor_type, type_text(declared.type), path)
+            _require_fit(tensor, declared.type, path)
             graph.input.remove(declared)
         graph.initializer.append(tensor)
     return result
@@ -112,17 +113,8 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
     return tensor
 
 
-def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, path: Path) -> None:
-    dims = declared.shape.dim
-    # an unknown dtype, an unknown rank and open dimensions fit everything
-    fits = declared.elem_type in (0, tensor.data_type) and (
-        not declared.HasField("shape")
-        or len(dims) == len(tensor.dims)
-        and all(
-            not dim.HasField("dim_value") or dim.dim_value == size
-            for dim, size in zip(dims, tensor.dims, strict=True)
-        )
-    )
-    if not fits:
+def _require_fit(tensor: TensorProto, declared: TypeProto, path: Path) -> None:
+    if contradicts(declared, tensor_type(tensor)):
         have = f"{dtypes.dtype_name(tensor.data_type)} {list(tensor.dims)}"
+        text = type_text(declared)
         raise BuildError(f"{str(path)!r} holds {have}, {tensor.name!r} is declared as {text}")

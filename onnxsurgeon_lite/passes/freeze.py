@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, fixed_shape, known_size, tensor_type
 from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard
@@ -173,9 +173,8 @@ def _tensor(
     if not kind.elem_type:
         raise EditError(f"input {declared.name!r} is not a tensor and cannot be frozen")
     like = TensorProto(data_type=kind.elem_type)
-    fixed = all(dim.HasField("dim_value") for dim in kind.shape.dim)
     # open sizes say nothing: then the numbers have their own shape
-    like.dims.extend(dim.dim_value for dim in kind.shape.dim if fixed)
+    like.dims.extend(fixed_shape(declared.type) or ())
     # a hint for `make_tensor`: numbers in a typed field
     if origin is not None and origin.typed:
         like.float_data.append(0)  # its numbers were not raw bytes
@@ -221,4 +220,4 @@ def _is_constant(node: NodeProto, value: str) -> bool:
 
 
 def _is_open(declared: ValueInfoProto) -> bool:
-    return any(not dim.HasField("dim_value") for dim in declared.type.tensor_type.shape.dim)
+    return any(known_size(dim) is None for dim in dims_of(declared.type))

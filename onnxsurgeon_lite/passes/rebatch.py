@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
@@ -80,6 +80,5 @@ class Rebatch:
 
 
 def _size(dim: TensorShapeProto.Dimension) -> int | str:
-    # -1 is how some exporters write an open dimension
-    fixed = dim.HasField("dim_value") and dim.dim_value >= 0
-    return int(dim.dim_value) if fixed else str(dim.dim_param)
+    size = known_size(dim)
+    return str(dim.dim_param) if size is None else size

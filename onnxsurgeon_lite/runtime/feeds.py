@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
+from onnxsurgeon_lite.graph.index import GraphIndex, known_size, sizes_in, symbols_of
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.runtime.attention_feeds import usual_dims, usual_fill
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
@@ -245,9 +245,9 @@ def _check_feed(declared: ValueInfoProto, array: Array, option: str) -> None:
             f"the model declares {dtypes.dtype_name(kind.elem_type)}",
             "convert it, for example with numpy's astype",
         )
-    if not kind.HasField("shape"):
+    dims = sizes_in(declared.type)
+    if dims is None:
         return
-    dims = [known_size(d) for d in kind.shape.dim]
     fits = len(dims) == array.ndim and all(
         d is None or d == size for d, size in zip(dims, array.shape, strict=True)
     )
@@ -371,11 +371,6 @@ def _computed(term: ast.expr, dims: Mapping[str, int]) -> int:
         case ast.BinOp(left, sign, right) if type(sign) in _ARITHMETIC:
             return _ARITHMETIC[type(sign)](_computed(left, dims), _computed(right, dims))
     raise ValueError
-
-
-def known_size(dim: Dimension) -> int | None:
-    """Return the declared size; None if it is symbolic, or -1, which some exporters write instead."""
-    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def _default_fill(kind: TypeProto) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.errors import PartialAnswer, RuntimeFailure, RuntimeLost
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions, sizes_in
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime, Stream
@@ -373,9 +373,8 @@ class Observer:
         self.sessions += 1
 
     def _declared_rank(self, name: str) -> int | None:
-        kind = self.index.types.get(name)
-        known = kind is not None and kind.tensor_type.HasField("shape")
-        return len(kind.tensor_type.shape.dim) if kind is not None and known else None
+        sizes = sizes_in(self.index.types.get(name))
+        return None if sizes is None else len(sizes)
 
     def _put(self, stored: str, value: RunValue) -> None:
         if value is not None:

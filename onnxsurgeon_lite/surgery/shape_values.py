@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, TypeProto
 
+from onnxsurgeon_lite.graph.index import sizes_in
+
 Elements = npt.NDArray[np.object_]
 """Numbers of a tensor of rank 0 or 1; None for one that is not known."""
 Read = Callable[[str], Elements | None]
@@ -57,11 +59,8 @@ def is_known(elements: Elements | None) -> bool:
 
 
 def _shape(kind: TypeProto | None, start: int | None, end: int | None) -> Elements | None:
-    if kind is None or not kind.tensor_type.HasField("shape"):
-        return None
-    dims = kind.tensor_type.shape.dim
-    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-    return np.array(sizes, object)[start:end]
+    sizes = sizes_in(kind)
+    return None if sizes is None else np.array(sizes, object)[start:end]
 
 
 def _gather(data: Elements, places: Elements | None) -> Elements | None:

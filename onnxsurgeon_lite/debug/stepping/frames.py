@@ -10,7 +10,7 @@ from time import perf_counter
 from onnx import TypeProto
 
 from onnxsurgeon_lite.graph.bodies import at
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.model import function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -265,6 +265,5 @@ def takes_long(index: GraphIndex, position: int) -> bool:
 
 def _elements(kind: TypeProto | None) -> int:
     """The number of elements of a tensor, 0 where it is not known."""
-    if kind is None or not kind.tensor_type.HasField("shape"):
-        return 0
-    return math.prod(dim.dim_value for dim in kind.tensor_type.shape.dim)
+    shape = fixed_shape(kind)
+    return 0 if shape is None else math.prod(shape)

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import AttributeProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex, known_size, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
@@ -357,7 +357,7 @@ def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mappin
         if len(dims) != len(wanted):
             return f"{name!r} has {len(dims)} dimensions, {info.name!r} has {len(wanted)}"
         for size, dim in zip(dims, wanted, strict=True):
-            fixed = dim.dim_value if dim.HasField("dim_value") else None
+            fixed: object = known_size(dim)
             if fixed is None and dim.dim_param:
                 # the first size of a name is the size of that name
                 fixed = sizes.setdefault(dim.dim_param, size)

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import MADE_UP, tensor_type
+from onnxsurgeon_lite.graph.index import MADE_UP, known_size, tensor_type
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.resizing.inference import SizeInference
 from onnxsurgeon_lite.surgery.resizing.sizes import in_range
@@ -453,8 +453,9 @@ def _summed_at_run(tape: Tape, term: Term, value: Term) -> Term:
 
 def _dim(dim: TensorShapeProto.Dimension) -> Dim:
     """Return a dimension; a name that inference made says nothing, because two inferences make the same."""
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value) if dim.dim_value >= 0 else None  # some files say -1
+    size = known_size(dim)
+    if size is not None:
+        return size
     return str(dim.dim_param) if dim.dim_param and not dim.dim_param.startswith(MADE_UP) else None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import dims_of, fixed_shape
+from onnxsurgeon_lite.graph.index import dims_of, fixed_shape, sizes_in
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import copied, is_standard, walk
 from onnxsurgeon_lite.model.messages import integer
@@ -93,13 +93,9 @@ class InferenceFailed(Exception):
 
 def sizes_of(types: Sequence[TypeProto]) -> list[Size | None] | None:
     """Return the sizes of a tensor's axes over the trials: None for an unknown size, and for unknown rank."""
-    shapes = []
-    for kind in types:
-        if not kind.tensor_type.HasField("shape"):
-            return None
-        dims = dims_of(kind)
-        shapes.append([d.dim_value if d.HasField("dim_value") else None for d in dims])
-    if len({len(shape) for shape in shapes}) > 1:  # another rank at another trial
+    shapes = [shape for kind in types if (shape := sizes_in(kind)) is not None]
+    # a rank that is unknown, or another one at another trial
+    if len(shapes) < len(types) or len(set(map(len, shapes))) > 1:
         return None
     columns = zip(*shapes, strict=True)  # one column for each axis, with a number for each trial
     return [None if None in column else tuple(n or 0 for n in column) for column in columns]

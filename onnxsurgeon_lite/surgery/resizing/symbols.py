@@ -8,7 +8,7 @@ from itertools import chain, combinations, islice
 from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.surgery.resizing.plan import Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, primes
@@ -45,7 +45,7 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
     for name, info in index.inputs.items():
         dims = dims_of(info.type)
         for axis, dim in enumerate(dims):
-            own = dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+            own = known_size(dim)
             target = _target(request, renamed, name, axis, dim)
             if target == own and own is not None:  # nothing to follow
                 continue
@@ -138,9 +138,8 @@ def _target(
     """Return the new size or name: as requested, as for the same name elsewhere, or unchanged ('' without a name)."""
     if name in request:
         return request[name][axis]
-    if dim.HasField("dim_value") and dim.dim_value >= 0:
-        return int(dim.dim_value)
-    return renamed.get(dim.dim_param, dim.dim_param)
+    own = known_size(dim)
+    return renamed.get(dim.dim_param, dim.dim_param) if own is None else own
 
 
 def _symbol(number: int, dimension: _Dimension) -> Symbol:
