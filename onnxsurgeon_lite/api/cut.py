@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 @spelled
 def split(
     model: "ModelLike",
-    at: "str | Sequence[str]",
+    at: "str | Sequence[str]" = (),
     output: "str | PathLike[str] | None" = None,
     feeds: "Tensors | None" = None,
     force: bool = False,
     opt: OptLevel = "none",
+    *,
+    by_device: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Split":
     """Split a model at values into parts, and run the parts, one after another, against the whole.
 
     Args:
         at: The values to split at.
+        by_device: Split by the devices that the nodes are configured for (IR 11), not at values.
         output: The folder for the parts; without it nothing is written or run.
         force: Write into a folder that is not empty.
 
@@ -51,7 +54,7 @@ def split(
         from onnxsurgeon_lite.matching import split as splitting
 
         index = call.index(model)
-        found = splitting.split(index, [at] if isinstance(at, str) else at)
+        found = splitting.split(index, [at] if isinstance(at, str) else at, by_device)
         if output is None:
             return call.done(found)
         folder = Path(output)

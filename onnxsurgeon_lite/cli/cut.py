@@ -66,7 +66,14 @@ def expose(
 
 
 @command()
-def split(call: Callable[..., "Split"], *, at: Values, json: bool = False, target: Target) -> None:
+def split(
+    call: Callable[..., "Split"],
+    *,
+    at: Values = (),
+    by_device: bool = False,
+    json: bool = False,
+    target: Target,
+) -> None:
     """Split a model at values into parts, and run the parts, one after another, against the whole.
 
     $ onnxdbg split model.onnx --at 23,28
@@ -74,6 +81,7 @@ def split(call: Callable[..., "Split"], *, at: Values, json: bool = False, targe
 
     Args:
         at: Values to split at, comma-separated.
+        by_device: Split by the devices that the nodes are configured for (IR 11), not at values.
     """
     # a folder
     target = replace(target, suffix="")

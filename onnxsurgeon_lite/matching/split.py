@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,8 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
+
+_HOW = "name values with --at; --by-device needs nodes that are configured for several devices"
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,12 @@ class Split(Shown):
         return all(comparison.match for comparison in self.outputs.values())
 
 
-def split(index: GraphIndex, values: Iterable[str]) -> Split:
-    """Split a graph at values.
+def split(index: GraphIndex, values: Iterable[str], by_device: bool = False) -> Split:
+    """Split a graph at values, or by the devices that its nodes are configured for.
 
     Nodes belong to one part when they depend on the same of these values and are connected without them. Nodes that
     depend on no input, such as constants, go to every part that reads them, inputs that no part reads to the first.
+    By device, a part has what runs on one device after as many changes of the device.
 
     Raises:
         UnknownNameError: the main graph has no such value.
@@ -71,21 +74,20 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
         if name not in index.producer:
             raise CutError(f"no node produces {name!r}: nothing lies before it to split off")
     # nodes by the part that they belong to, parts in an order in which they run
-    owner = _owners(index, frozenset(selection.names))
-    groups = defaultdict[int, list[int]](list)
-    for position in index.order:
-        if position in owner:
-            groups[owner[position]].append(position)
-    parts = [_part(index, nodes, owner) for nodes in _runnable(index, groups, owner)]
+    owner = _by_device(index) if by_device else _owners(index, frozenset(selection.names))
+    parts = [_part(index, nodes, owner) for nodes in _runnable(index, owner)]
     # a part may compute only what nobody reads
     parts = [part for part in parts if part.outputs]
+    if len(parts) < 2 and not selection.names:
+        raise CutError("nothing says where the parts end", _HOW)
     made = set(chain.from_iterable(part.outputs for part in parts))
     read = set(chain.from_iterable(part.inputs for part in parts))
     # no input is lost, and values that cross parts unnamed are said
     unread = [n for n in index.inputs if n not in read and n not in index.initializers]
     # an input that nobody reads stays an input, so that the chain has the whole model's
     parts[:1] = [replace(part, inputs=part.inputs + tuple(unread)) for part in parts[:1]]
-    crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
+    named = made if by_device else selection.names
+    crossing = tuple(n for n in index.rank if n in made & read and n not in named)
     notes = selection.notes + [f"{name!r} crosses parts too" for name in crossing]
     notes += (
         f"no part makes {n!r}: it depends on no input" for n in index.outputs if n not in made
@@ -177,6 +179,30 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
     return {position: _root(owner, position) for position in owner}
 
 
+def _by_device(index: GraphIndex) -> dict[int, int]:
+    """Map each node to a representative of its part; a node without a configuration is with what it reads."""
+    owner, first = dict[int, int](), dict[tuple[int, str], int]()
+    # how often the device changes before a node, and its own device
+    places = dict[int, tuple[int, str]]()
+    for position in index.order:
+        reads = index.reads[position]
+        before = [
+            places[p] for p in map(index.producer.get, reads) if p is not None and p in places
+        ]
+        # constants belong to no part
+        if not before and index.initializers.keys() >= index.inputs.keys() & reads:
+            continue
+        device = max(before, default=(0, ""))[1]
+        for own in getattr(index.nodes[position], "device_configurations", ())[:1]:
+            held = sorted(set(chain.from_iterable(spec.device for spec in own.sharding_spec)))
+            device = str(own.pipeline_stage if own.HasField("pipeline_stage") else held)
+        # it only grows along an edge, except within a part: parts can run one after another
+        changes = max((n + (other != device) for n, other in before), default=0)
+        places[position] = changes, device
+        owner[position] = first.setdefault(places[position], position)
+    return owner
+
+
 def _root(owner: dict[int, int], position: int) -> int:
     while owner[position] != position:
         owner[position] = owner[owner[position]]  # path halving
@@ -184,10 +210,12 @@ def _root(owner: dict[int, int], position: int) -> int:
     return position
 
 
-def _runnable(
-    index: GraphIndex, groups: Mapping[int, list[int]], owner: dict[int, int]
-) -> list[list[int]]:
-    """Order the parts so that each follows those that it reads from, otherwise as in the graph."""
+def _runnable(index: GraphIndex, owner: dict[int, int]) -> list[list[int]]:
+    """Return the nodes of each part, so that it follows those that it reads from; otherwise as in the graph."""
+    groups = defaultdict[int, list[int]](list)
+    for position in index.order:
+        if position in owner:
+            groups[owner[position]].append(position)
     needs = {
         root: {
             owner[producer]

@@ -190,6 +190,10 @@ def rename_uses(nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
     """Make nodes read other values, in their bodies too; outputs keep their names."""
     for node in nodes:
         _replace(node.input, names)
+        # where a value is when several devices run the model; onnx before 1.18 has no such field
+        for place in getattr(node, "device_configurations", ()):
+            for spec in place.sharding_spec:
+                spec.tensor_name = names.get(spec.tensor_name, spec.tensor_name)
         if not node.attribute:
             continue
         # the captured names that change: nothing else is visible in its bodies

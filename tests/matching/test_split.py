@@ -5,9 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import numpy_helper
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
@@ -187,3 +189,76 @@ def test_what_is_split_at_three_places_is_whole_again_when_it_is_merged(tmp_path
     assert merged.model.proto.metadata_props == whole.proto.metadata_props
     declared = ({info.name for info in m.proto.graph.value_info} for m in (merged.model, whole))
     assert len({*map(frozenset, declared)}) == 1
+
+
+DEVICES = pytest.mark.skipif(
+    "device_configurations" not in onnx.NodeProto.DESCRIPTOR.fields_by_name,
+    reason="onnx before 1.18",
+)
+
+
+def on_devices(stages=True):
+    """A model whose first half is on two devices together, and whose other half on a third one."""
+    model = onnx.parser.parse_model("""<ir_version: 11, opset_import: ["" : 21]>
+    g (float[2,4] x) => (float[2,4] y) {
+        [first] k = Relu (x) [product] h = MatMul (k, w)
+        [plain] p = Abs (h)
+        [second] n = Neg (p) [last] y = Add (n, h)
+    }""")
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    model.configuration.add(name="pair", num_devices=3)
+    for place, node in enumerate(model.graph.node):
+        if node.name == "plain":
+            continue
+        own = node.device_configurations.add(configuration_id="pair")
+        if stages:
+            own.pipeline_stage = int(place > 2)
+        for name in node.output:
+            own.sharding_spec.add(tensor_name=name, device=[0, 1] if place < 3 else [2])
+    return model
+
+
+@DEVICES
+@pytest.mark.parametrize("stages", [True, False])
+def test_a_model_is_split_where_a_value_goes_to_another_device(stages, tmp_path):
+    onnx.save(on_devices(stages), tmp_path / "m.onnx")
+
+    done = CliRunner().invoke(
+        app, ["split", str(tmp_path / "m.onnx"), "--by-device", "-o", str(tmp_path / "parts")]
+    )
+
+    assert done.exit_code == 0, done.output
+    parts = [osl.load(tmp_path / "parts" / f"{n}.onnx").proto for n in (1, 2)]
+    named = [[node.name for node in part.graph.node] for part in parts]
+    assert named == [["first", "product", "plain"], ["second", "last"]]
+    assert parts[1].configuration[0].name == "pair"
+    assert not (tmp_path / "parts" / "3.onnx").exists()
+
+
+def test_a_model_of_one_device_has_no_border():
+    with pytest.raises(CutError, match="nothing says where the parts end"):
+        osl.split(FIXTURES / "whole_model.onnx", by_device=True)
+    assert CliRunner().invoke(app, ["split", str(FIXTURES / "whole_model.onnx")]).exit_code == 2
+
+
+@DEVICES
+def test_where_a_value_is_goes_with_its_name():
+    model = osl.rename(osl.Model(on_devices()), {"h": "hidden", "y": "result"}).model
+
+    named = [s.tensor_name for n in model.proto.graph.node for c in n.device_configurations
+             for s in c.sharding_spec]  # fmt: skip
+    assert named == ["k", "hidden", "n", "result"]
+
+
+@DEVICES
+def test_a_device_that_has_a_turn_twice_has_two_parts():
+    model = onnx.parser.parse_model("""<ir_version: 11, opset_import: ["" : 21]>
+    g (float[4] x) => (float[4] y) { [a] h = Relu (x) [b] k = Neg (h) [c] l = Abs (k) y = Add (l, h) }""")
+    for node, device in zip(model.graph.node, [0, 1, 0, 0], strict=True):
+        own = node.device_configurations.add(configuration_id="two")
+        own.sharding_spec.add(tensor_name=node.output[0], device=[device])
+
+    found = osl.split(osl.Model(model), by_device=True)
+
+    assert [part.nodes for part in found.parts] == [("@0",), ("@1",), ("@2", "@3")]
+    assert found.notes == []
