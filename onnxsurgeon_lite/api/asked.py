@@ -82,7 +82,7 @@ class Searching:
 
     Attributes:
         memory: bytes of values that are computed at once. seconds: for the search of causes.
-        headline: called with the culprits before their causes are searched.
+        headline: called with the first culprit when it is certain, then with all, before their causes are searched.
     """
 
     look: "Look | Literal['auto']"

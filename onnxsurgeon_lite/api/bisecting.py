@@ -560,7 +560,20 @@ class Reproduction:
     tell: Callable[[BisectResult], None]
     late: bool = False
     certain: BisectResult | None = None
+    _told: list[str] = field(default_factory=list)
     _begun: tuple[BisectResult, Generator[None, None, Reproducer]] | None = None
+
+    def soon(self, result: BisectResult) -> None:
+        """Tell what is certain, once for the same culprits; Ctrl-C keeps it."""
+        if not self.late:
+            self._announce(result)
+
+    def _announce(self, result: BisectResult) -> None:
+        values = [culprit.value for culprit in result.culprits]
+        if values != self._told:
+            self._told = values
+            self.tell(result)
+        self.certain = result
 
     def beside_causes(self, result: BisectResult, case: Case) -> None:
         """Find causes while what shows the failure runs."""
@@ -573,9 +586,8 @@ class Reproduction:
 
         # called before the causes are searched: announce, and start what takes time beside them
         def begin() -> None:
-            if self.certain is None:
-                self.certain = result
-                self.tell(result)
+            if self.certain is None or self.certain is result:
+                self._announce(result)
             if not (self.output is None or self.runtime or self.late):
                 self._begun = result, self._writing(result)
                 next(self._begun[1])

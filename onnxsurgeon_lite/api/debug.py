@@ -121,7 +121,8 @@ def bisect(
         node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser.
         workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; `repair` makes it.
-        headline: Called with the culprits once they are certain. Ctrl-C then ends only the search for more.
+        headline: Called with the culprits once they are certain: the first one, and all if there are more. Ctrl-C then
+            ends only the search for more.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -225,6 +226,7 @@ def _bisect(
             made.beside_causes if searching.cause else None,
             settings=bool(against.sides),
             sides=() if recorded else against.sides,
+            tell=made.soon,
         )
         # 2. search: without references, or against them
         if against.find is not None:

@@ -85,7 +85,7 @@ def bisect(
         from onnxsurgeon_lite.report.bisection import show_headlines
 
         # shown while the causes are searched, and not again at the end
-        told[:] = [] if json else [show_headlines(found)]
+        told[:] = [] if json else [show_headlines(found, "".join(told))]
         stdout().flush()  # whoever sees it may end the search
 
     result = call(

@@ -35,12 +35,14 @@ Eager = tuple[str, BesideEager]
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
-def show_headlines(result: BisectResult) -> str:
-    """Show what is certain before causes are searched; return it."""
-    lines, notes = list(headlines(result)), list(result.told) + list(result.notes)
+def show_headlines(result: BisectResult, told: str) -> str:
+    """Show what is certain before causes are searched, and was not told before; return what is told now."""
+    lines = list(headlines(result))
+    notes = [note for note in list(result.told) + list(result.notes) if note not in told]
     show_notes(notes)
-    say_all(lines)
-    return "\n".join(notes + lines)
+    if not told.endswith("\n".join(lines)):
+        say_all(lines)
+    return "\n".join([told] + notes + lines)
 
 
 def show_bisection(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from itertools import chain
 
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -11,6 +11,8 @@ from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.surgery.types import contradicts
 
+_COUNTING = frozenset((0, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL))
+"""Types of sizes, positions and masks, and 0: what a module makes of them for others stays."""
 _SUM = 3  # the output of SkipLayerNormalization, and of its relatives, that is what they normalize
 
 
@@ -91,7 +93,7 @@ class Bypass:
         """Return whether one value can replace another, as far as types are known."""
         one, two = self.index.type_of(value), self.index.type_of(other)
         if exactly:
-            return one == two
+            return one == two and self.index.element_of(value) not in _COUNTING
         return one is None or two is None or not contradicts(one, two)
 
     def _outside(self, value: str) -> set[int]:

@@ -219,3 +219,15 @@ def test_a_batch_that_is_open_gets_a_size_or_another_name(size):
     assert done.proof[0].startswith("agrees with the original at ")
     dims = [info.type.tensor_type.shape.dim[0] for info in done.model.proto.graph.input]
     assert {dim.dim_value or dim.dim_param for dim in dims} == {size}
+
+
+def test_a_size_that_later_layers_read_is_no_stream_and_stays():
+    layers = (
+        '["/h.0/Add"] n = Add(k, k) ["/h.0/Exp"] p = Exp(x)'
+        ' ["/h.1/Neg"] q = Neg(p) ["/h.1/Expand"] y = Expand(q, n)'
+    )
+    model = osl.build("g (float[4] x, int64[2] k) => (float y) { " + layers + " }")
+
+    result = osl.drop_layer(model, 0).model
+
+    assert [node.op_type for node in result.proto.graph.node] == ["Add", "Neg", "Expand"]

@@ -1,7 +1,7 @@
 """Bisect a model against references: choose the look, find the culprits, give verdicts."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
-from onnxsurgeon_lite.debug.bisection.precision import tell_precision
+from onnxsurgeon_lite.debug.bisection.precision import may_be_rounded, tell_precision
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
@@ -70,6 +70,7 @@ class Search:
             although the outputs agree.
         agreeing: returns values that agree where each part of the model is computed from the references before it.
         sides: what computes the references and what is searched, where both run the same model.
+        tell: called with what is certain while the search goes on.
     """
 
     tolerance: Tolerance | None = None
@@ -82,6 +83,7 @@ class Search:
     settings: bool = False
     agreeing: Callable[[], set[str]] | None = None
     sides: tuple[str, ...] = ()
+    tell: Callable[[BisectResult], None] = lambda _: None
 
 
 def bisect(
@@ -142,7 +144,7 @@ def bisect(
             return as_written(result, index, *written)
         if search.explain is not None and not search.quick:
             # a cause is proved by searching the edited model, without causes of its own
-            plain = replace(search, explain=None, journal=None, resume=False)
+            plain = replace(search, explain=None, journal=None, resume=False, tell=lambda _: None)
             add_causes(
                 result,
                 model,
@@ -403,8 +405,11 @@ class _Bisection:
         # The first origins come before the question whether the outputs mismatch: what the search kept of the values
         # before them makes the outputs cheap.
         unobserved = self._unobserved(walk)
-        first = self._first_origins(walk)
-        wrong = self._wrong_outputs(walk, unobserved, first is not None)
+        search = self._begin(walk, unobserved)
+        wrong = self._wrong_outputs(walk, unobserved, search is not None)
+        if search is not None and not wrong:
+            search.close()
+            result.culprits, result.cleared = [], []
         result.verdict = "agrees"
         # one look after the other, until one shows origins; `_looks` yields none if all outputs agree
         for look in self._looks(bool(wrong), unobserved):
@@ -415,9 +420,9 @@ class _Bisection:
                 self._search_optimized(unobserved)
             else:
                 self.observer.by_node = look == "node"
-                # the origins that were found already are part of the first look
-                waves = first if look == "unoptimized" else None
-                self._find_origins(walk, self._diagnosis(walk), unobserved, waves)
+                # the first look goes on with the origins that were found already
+                begun = search if look == "unoptimized" else None
+                _finish(begun or self._origins(walk, unobserved, self._waves(walk)))
             if result.culprits or result.cleared:
                 break
             because = "the outputs mismatch, but no value does while inner values are observed"
@@ -433,7 +438,7 @@ class _Bisection:
         elif not self._is_certain(culprits):
             unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
 
-    def _first_origins(self, walk: Walk) -> Iterator[list[Origin]] | None:
+    def _begin(self, walk: Walk, unobserved: Unobserved) -> Generator[None] | None:
         """Begin the search of all origins, up to the first ones, nothing healed yet; None if there are none.
 
         What lies behind them then tells what the outputs are: an unobserved run computes the rest, too.
@@ -443,7 +448,12 @@ class _Bisection:
         waves = self._waves(walk)
         first = next(waves, None)
         self.clean = first is None
-        return None if first is None else chain([first], waves)
+        if first is None:
+            return None
+        search = self._origins(walk, unobserved, chain([first], waves))
+        next(search)
+        self._tell_first()
+        return search
 
     def _waves(self, walk: Walk) -> Iterator[list[Origin]]:
         return walk.every(lambda items: self._heal(walk, items))
@@ -455,7 +465,7 @@ class _Bisection:
         if self.clean:
             self._count(walk)
         if wrong:
-            self._find_origins(walk, self._diagnosis(walk), unobserved)
+            _finish(self._origins(walk, unobserved, self._waves(walk)))
         # the outputs agree, but two settings of one model are compared: search what optimization changes inside
         elif (
             self.search.settings
@@ -485,7 +495,7 @@ class _Bisection:
         self.observer.feed(self.feeds)
         walk = self._walk_over(self.space, self.observer, result.look)
         walk.journal = Journal()  # its answers are others
-        self._find_origins(walk, self._diagnosis(walk), unobserved)
+        _finish(self._origins(walk, unobserved, self._waves(walk)))
         hidden = [
             culprit
             for culprit in result.culprits
@@ -602,20 +612,16 @@ class _Bisection:
         same = walk.space.index.model is self.index.model  # not its optimized graph
         return Diagnosis(*given, sides=self.search.sides if same else ())
 
-    def _find_origins(
-        self,
-        walk: Walk,
-        diagnosis: Diagnosis,
-        unobserved: Unobserved,
-        waves: Iterable[list[Origin]] | None = None,
-    ) -> None:
-        """Find all origins, or go on with those; diagnose each before the walk heals it."""
-        seen = set[str]()
+    def _origins(
+        self, walk: Walk, unobserved: Unobserved, waves: Iterable[list[Origin]]
+    ) -> Generator[None]:
+        """Find all origins, and diagnose each before the walk heals it; yield before the first ones are healed."""
+        diagnosis, seen = self._diagnosis(walk), set[str]()
         # another version of the runtime is what is judged: float64 comes from the reference evaluator first
         doubted = any(":python=" in s or ":version=" in s for s in self.search.sides)
         with Float64(walk.observer, doubted=doubted) as float64:
             # The walk heals a wave when it is asked for the next one: diagnose while the wrong values are still there.
-            for number, wave in enumerate(waves or self._waves(walk)):
+            for number, wave in enumerate(waves):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
                 firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
                 found = [c for c in reversed(firsts.values()) if c.id not in seen]
@@ -623,9 +629,11 @@ class _Bisection:
                     seen.add(culprit.id)
                     diagnosis.explain(culprit, float64)
                     self._add(culprit)
-                # before anything is healed: do the outputs depend on being observed?
-                if number == 0 and not self._is_certain(found):
-                    unobserved.check_effect(walk.observer, walk.look == "optimized")
+                if number == 0:
+                    yield
+                    # before anything is healed: do the outputs depend on being observed?
+                    if not self._is_certain(found):
+                        unobserved.check_effect(walk.observer, walk.look == "optimized")
                 if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
                     note = f"stopped after {len(seen)} origins; the model may have more"
                     self.result.notes.append(note)
@@ -633,6 +641,19 @@ class _Bisection:
             self._merge_forks(diagnosis, float64)
         self._rank(walk)
         self._count(walk)
+
+    def _tell_first(self) -> None:
+        """Tell the first origin as soon as nothing that is found later can take it back."""
+        culprits = self.result.culprits
+        if len(culprits) != 1 or self.result.cleared or not self._is_certain(culprits):
+            return
+        (culprit,) = culprits
+        stored, actual = self.result.tensors[culprit.value]
+        if stored is None or actual is None or unlike(actual, stored):
+            return  # other feeds may have been given
+        alone = len(culprit.region) == 1 and not (culprit.seen or culprit.misses)
+        if alone and not may_be_rounded(culprit, self.result, self.index):
+            self.search.tell(self.result)
 
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
         """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
@@ -711,7 +732,7 @@ class _Bisection:
             everything = self.judge
             self.judge = everything.only(self.index.producer.keys())
             walk = self.walk = self._walk_over(space, observer, "optimized")
-            self._find_origins(walk, self._diagnosis(walk), unobserved)
+            _finish(self._origins(walk, unobserved, self._waves(walk)))
             self.judge = everything
         # 2. run the original nodes of each culprit on the same inputs: if these are right, an optimizer made the error
         original = Observer(self.index, self.runtime)
@@ -739,7 +760,7 @@ class _Bisection:
         observer = Observer(self.index, runtime, cut=True)
         observer.feed(self.feeds)
         walk = self.walk = self._walk_over(self.space, observer, "optimized")
-        self._find_origins(walk, self._diagnosis(walk), unobserved)
+        _finish(self._origins(walk, unobserved, self._waves(walk)))
 
     def _narrowed(self, culprit: Culprit, inputs: RunValues) -> Culprit:
         """Find the wrong original node of an optimized region, on the region's actual inputs."""
@@ -786,3 +807,9 @@ class _Bisection:
         )
         question = digest(self.index.model.encoded(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)
+
+
+def _finish(search: Iterator[None]) -> None:
+    """Go on with a search to its end."""
+    for _ in search:
+        pass

@@ -69,6 +69,14 @@ def tell_precision(result: BisectResult, index: GraphIndex, sides: Sequence[str]
             return
 
 
+def may_be_rounded(culprit: Culprit, result: BisectResult, index: GraphIndex) -> bool:
+    """Return whether a product may turn out to be one of those that were computed in fewer bits."""
+    if culprit.op_type not in _PRODUCTS:
+        return False
+    most = max(most for most, _ in _FORMATS.values())
+    return max(_errors(culprit, result, index, side)[0] for side in (0, 1)) <= _ROOM * most
+
+
 def _are_of(name: str, worst: float, left: Mapping[str, float]) -> bool:
     """Return whether a format explains errors, as well as any other one."""
     least = min(_EXPLAINED, _EQUAL * min(left.values(), default=0.0))

@@ -11,7 +11,7 @@ from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, computed, is_undefined
-from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import (
     Ints,
@@ -234,10 +234,16 @@ def missing_activation(place: Place, right: Right) -> Hypotheses:
         if title not in left_out and right.is_close(formula):
             op_type, _, more = title.partition(" ")
             yield _missing(title, right, right.edit(op_type, _TANH_LIKE if more else ()))
-    for low, high in MISTAKES["scalars"]["clips"]:
+    for title, low, high in _clips():
         if right.is_close(partial(np.clip, a_min=low, a_max=high)):
             edit = right.edit("Clip", constants=(("low", low), ("high", high)))
-            yield _missing(f"Clip to {text(low)} .. {text(high)}", right, edit)
+            yield _missing(title, right, edit)
+
+
+def _clips() -> Iterator[tuple[str, float, float]]:
+    """Yield (as text, low, high) of usual limits."""
+    for low, high in MISTAKES["scalars"]["clips"]:
+        yield f"Clip to {text(low)} .. {text(high)}", low, high
 
 
 def _missing(what: str, right: Right, edit: Insert) -> Hypothesis:
@@ -349,14 +355,23 @@ def _missing_on_the_way(place: Place) -> Hypotheses:
                 sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
             mistake = ("between", op_type, kinds)
             yield Hypothesis("missing operation", sentence, (edit,), mistake)
-        # activations for which the opset has no operator
-        for activation, (title, *_) in _ACTIVATIONS.items():
-            if activation in FORMULAS and not _is_operator(place, activation):
-                new = f"{name}_activated"
-                there = Insert(name, "Identity", to=to, output=new)
-                edits = (there, _activation(place, name, new, array, activation))
-                mistake = ("between", title, kinds)
-                yield Hypothesis("missing operation", f"{title} {where}", edits, mistake)
+        for title, edits in _activating(place, name, array, to):
+            mistake = ("between", title, kinds)
+            yield Hypothesis("missing operation", f"{title} {where}", edits, mistake)
+
+
+def _activating(
+    place: Place, name: str, array: Array, to: tuple[str, ...]
+) -> Iterator[tuple[str, Edits]]:
+    """Yield limits that a value exceeds, and activations for which the opset has no operator."""
+    for title, low, high in _clips():
+        if array.size and (array.min() < low or array.max() > high):
+            yield title, (Insert(name, "Clip", to=to, constants=(("low", low), ("high", high))),)
+    for activation, (title, *_) in _ACTIVATIONS.items():
+        if activation in FORMULAS and not _is_operator(place, activation):
+            new = f"{name}_activated"
+            there = Insert(name, "Identity", to=to, output=new)
+            yield title, (there, _activation(place, name, new, array, activation))
 
 
 def _scores(place: Place, name: str) -> str | None:

@@ -117,6 +117,20 @@ def test_the_planted_node_is_named_wherever_it_is(shape, tmp_path, runtime):
         assert found[0].sessions <= 4
 
 
+def test_the_first_of_two_faults_is_told_before_the_outputs_are_computed(tmp_path, runtime):
+    right = chain(24)
+    references, feeds = recorded(right, tmp_path, runtime)
+    told = list[tuple[list[str], list[str]]]()
+
+    def tell(result):
+        told.append(([each.id for each in result.culprits], list(result.outputs)))
+
+    found = bisected(plant(plant(right, 3), 15), tmp_path, references, feeds, runtime, tell=tell)
+
+    assert told == [(["@3"], [])]
+    assert [culprit.id for culprit in found.culprits] == ["@3", "@15"]
+
+
 def test_a_fault_that_is_masked_for_a_while_is_named(tmp_path, runtime):
     right = parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>

@@ -874,6 +874,10 @@ OTHERWISE = {
         "g (float[2,4,6,8] x) => (float[2,6,32] y) { h = Neg(x) y = Reshape(h, merged) }",
         lambda x: -x.transpose(0, 2, 1, 3).reshape(2, 6, 32),
     ),
+    "Clip to 0 .. 6 is missing between 'h' and Relu": (
+        "g (float[2,5,8] x) => (float[2,5,4] y) { h = Mul(x, four) r = Relu(h) y = MatMul(r, v) }",
+        lambda x: np.clip(4 * x, 0, 6) @ numbers(8, 4, seed=1),
+    ),
     "is the Tanh of GELU (tanh) instead of the Erf of GELU (erf); with the Erf": (
         "g (float[2,5,8] x) => (float[2,5,8] y)"
         " { a = Mul(x, x) b = Mul(a, x) c = Mul(b, k) d = Add(x, c) e = Mul(d, f) y = Tanh(e) }",
@@ -887,6 +891,7 @@ def test_what_is_computed_otherwise_is_named_and_its_repair_agrees(said):
     text, right = OTHERWISE[said]
     known = {"ones": np.ones(8, np.float32), "first": np.int64(0), "merged": np.array([2, 6, 32])}
     known |= {"k": np.float32(0.044715), "f": np.float32((2 / np.pi) ** 0.5)}
+    known |= {"four": np.float32(4), "v": numbers(8, 4, seed=1)}
     wrong = model(text, **{name: value for name, value in known.items() if f"{name})" in text})
     x = numbers(2, 4, 6, 8) if "[2,4,6,8]" in text else numbers(2, 5, 8)
     wanted = {"y": right(x).astype(np.float32)}
