@@ -549,7 +549,7 @@ class Reproduction:
     Attributes:
         seconds: for the search of causes.
         tell: called with what is certain before the causes are searched.
-        late: the culprits are known only when the causes are.
+        late: the culprits are known only when the causes are. searched: all of them are known.
         certain: what Ctrl-C keeps.
     """
 
@@ -559,6 +559,7 @@ class Reproduction:
     seconds: float | None
     tell: Callable[[BisectResult], None]
     late: bool = False
+    searched: bool = False
     certain: BisectResult | None = None
     _told: list[str] = field(default_factory=list)
     _begun: tuple[BisectResult, Generator[None, None, Reproducer]] | None = None
@@ -569,11 +570,11 @@ class Reproduction:
             self._announce(result)
 
     def _announce(self, result: BisectResult) -> None:
+        self.certain = result
         values = [culprit.value for culprit in result.culprits]
         if values != self._told:
             self._told = values
             self.tell(result)
-        self.certain = result
 
     def beside_causes(self, result: BisectResult, case: Case) -> None:
         """Find causes while what shows the failure runs."""
@@ -586,6 +587,7 @@ class Reproduction:
 
         # called before the causes are searched: announce, and start what takes time beside them
         def begin() -> None:
+            self.searched = True
             if self.certain is None or self.certain is result:
                 self._announce(result)
             if not (self.output is None or self.runtime or self.late):
@@ -599,6 +601,8 @@ class Reproduction:
         whole = self.attempt("more about the cause", explained, case, factory, recorded)
         self.certain = whole or self.certain
         assert self.certain is not None
+        if whole is None and not self.searched:
+            self.certain.lost.insert(0, "other culprits")
         return self.certain
 
     def attempt(

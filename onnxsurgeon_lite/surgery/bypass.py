@@ -6,13 +6,13 @@ from itertools import chain
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, is_complete
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.surgery.types import contradicts
 
-_COUNTING = frozenset((0, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL))
-"""Types of sizes, positions and masks, and 0: what a module makes of them for others stays."""
+_COUNTING = frozenset((TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL))
+"""Types of sizes, positions and masks: what a module makes of them for others stays."""
 _SUM = 3  # the output of SkipLayerNormalization, and of its relatives, that is what they normalize
 
 
@@ -93,7 +93,12 @@ class Bypass:
         """Return whether one value can replace another, as far as types are known."""
         one, two = self.index.type_of(value), self.index.type_of(other)
         if exactly:
-            return one == two and self.index.element_of(value) not in _COUNTING
+            # two sizes without a name are not known to be equal
+            is_known = one is not None and is_complete(one)
+            named = all(dim.WhichOneof("value") for dim in dims_of(one))
+            return (
+                is_known and named and one == two and self.index.element_of(value) not in _COUNTING
+            )
         return one is None or two is None or not contradicts(one, two)
 
     def _outside(self, value: str) -> set[int]:

@@ -311,6 +311,20 @@ def test_an_interrupted_reproducer_leaves_the_cause(tmp_path, monkeypatch):
     assert not (tmp_path / "made").exists()
 
 
+def test_ctrl_c_after_the_first_culprit_keeps_it_and_says_that_others_were_not_looked_for():
+    text = "g (float[4,16] x) => (float[4,16] y) {{ h = LeakyRelu <alpha = {}> (x) n = Neg(h) y = {}(n) }}"
+    right, wrong = model(text.format(0.1, "Tanh")), model(text.format(0.2, "Sigmoid"))
+    x = numbers(4, 16)
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    result = osl.bisect(wrong, references(right, x=x), headline=interrupt)
+
+    assert [culprit.id for culprit in result.culprits] == ["@0"]
+    assert result.notes[-1] == "interrupted: not looked for: other culprits, more about the cause"
+
+
 def test_two_causes_that_fit_equally_come_with_what_tells_them_apart():
     text = "g (float[4,16] x, float[4,16] z) => (float[4,16] y) {{ {} }}"
     right, wrong = (
