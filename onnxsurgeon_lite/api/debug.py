@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
+    from onnxsurgeon_lite.tensors.references import Tensors
 
 
 _REDUCED = {"crash": "stops", "optimizer": "mismatch"}  # verdict -> the condition of `reduce`
@@ -606,6 +606,7 @@ def weights(
         True
     """
     from onnxsurgeon_lite.matching.weights import compare_weights, update_weights
+    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
 
     call = Call(**how)
     index = call.index(model)
@@ -613,26 +614,18 @@ def weights(
     exported = against if against is not None else update
     if exported is None:
         raise UsageError("no checkpoint is given", "name one with --against or --update")
-    known = _checkpoint(exported)
+    known = open_checkpoint(exported)
     result = compare_weights(index, known, call.allowed(), progress)
     if update is not None or lora is not None:
         progress("writing weights")
-        new = known if against is None or update is None else _checkpoint(update)
+        new = known if against is None or update is None else open_checkpoint(update)
         if lora is not None:
             from onnxsurgeon_lite.recording.lora import with_lora
 
-            new = with_lora(new, _checkpoint(lora), alpha)
+            new = with_lora(new, open_checkpoint(lora), alpha)
             against = exported  # the numbers that the weights were found by
         update_weights(index, result, None if against is None else known, new, partial)
     return result
-
-
-def _checkpoint(given: "Tensors") -> "ReferenceSet":
-    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
-    from onnxsurgeon_lite.tensors.references import open_references
-
-    is_path = isinstance(given, str | PathLike)
-    return open_checkpoint(Path(cast(str, given))) if is_path else open_references(given)
 
 
 @spelled

@@ -229,7 +229,7 @@ def weights(
     $ onnxdbg weights faulty.onnx --against weights.safetensors --update weights.safetensors -o mended.onnx
 
     Args:
-        against: Checkpoint: .safetensors, .pt, .pth or .npz.
+        against: Checkpoint: .safetensors, .pt, .pth, .gguf or .npz.
         update: Write a model with the numbers of this one, each where and as the compared one is.
         lora: Write a model with this LoRA adapter merged into its weights: adapter.safetensors.
         alpha: With --lora: the alpha of its training, unless adapter_config.json is beside it.

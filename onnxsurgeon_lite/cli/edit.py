@@ -5,6 +5,7 @@ added.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -757,14 +758,9 @@ def script(edit: Annotated[Path, Typed(metavar="patch")]) -> Fields:
     return {"edit": str(edit)}
 
 
-_VERBS = (
-    rename, remove, drop_layer, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
-    set_shape, rebatch, pad_outputs, name_outputs, batch_outputs,
-    set_type, set_layout, remove_input, remove_output, reorder, add_constant, set, annotate,
-    prepend, append, sort, clean, fix, dedupe, unshare,
-    simplify, fold, cse, skip_noops, infer, dequantize, standardize, fuse, outline, inline, inference, opset,
-    gradient, attribution, apply, script,
-)  # fmt: skip
+_own = (f for f in list(globals().values()) if isfunction(f) and f.__module__ == __name__)
+_VERBS = [function for function in _own if not function.__name__.startswith("_")]
+"""The functions above, in their order."""
 
 
 def verbs(keep: Keep | None = None) -> typer.Typer:

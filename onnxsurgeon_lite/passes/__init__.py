@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import cast
 
 from onnxsurgeon_lite import plugins
 from onnxsurgeon_lite.plugins import brought
@@ -29,8 +28,8 @@ class _Passes(Mapping[str, type]):
     def __getitem__(self, verb: str) -> type:
         # a plugin cannot replace a verb of this package
         if verb in VERBS:
-            return cast(type, __getattr__(VERBS[verb]))
-        return cast(type, brought(plugins.PASSES)[0][verb])
+            return __getattr__(VERBS[verb])
+        return brought(plugins.PASSES)[0][verb]
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*VERBS, *brought(plugins.PASSES)[0]]))

@@ -765,6 +765,56 @@ def test_a_file_that_is_not_there_is_missed_before_torch_is(monkeypatch, tmp_pat
         open_checkpoint(tmp_path / "state.pt")
 
 
+def test_a_checkpoint_of_llama_cpp_is_read_in_float(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    numbers = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer = gguf.GGUFWriter(tmp_path / "net.gguf", "llama")
+    writer.add_tensor("blk.0.ffn_up.weight", numbers)
+    writer.add_tensor("half", numbers.astype(np.float16))
+    writer.add_tensor("eight", gguf.quantize(numbers, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    read = open_checkpoint(tmp_path / "net.gguf")
+
+    assert {name: read.entries[name].shape for name in read} == dict.fromkeys(read, (4, 64))
+    np.testing.assert_array_equal(read.read("blk.0.ffn_up.weight"), numbers)
+    np.testing.assert_array_equal(read.read("half"), numbers.astype(np.float16))
+    scales = np.abs(numbers.reshape(4, 2, 32)).max(-1, keepdims=True) / 127
+    off = np.abs(read.read("eight") - numbers).reshape(4, 2, 32)
+    assert (off <= scales * 0.51).all()
+    # the weight of a Linear has another name there, and the other layout here
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,64] x) => (float[1,4] y) { y = MatMul(x, w) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(numbers.T.copy(), "w"))
+    onnx.save(model, tmp_path / "net.onnx")
+    found = osl.weights(tmp_path / "net.onnx", tmp_path / "net.gguf")
+    assert found.match
+    assert "1 of 1 weights found" in str(found)
+
+
+def test_a_checkpoint_of_llama_cpp_says_which_library_reads_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    (tmp_path / "net.gguf").write_bytes(b"GGUF")
+
+    with pytest.raises(UsageError, match="needs gguf") as caught:
+        open_checkpoint(tmp_path / "net.gguf")
+
+    assert caught.value.hint.startswith("run pip install gguf")
+
+
+def test_a_damaged_checkpoint_of_llama_cpp_is_told(tmp_path):
+    pytest.importorskip("gguf")
+    (tmp_path / "net.gguf").write_bytes(b"GGUF and no more")
+
+    with pytest.raises(ReferenceSetError, match="cannot read"):
+        open_checkpoint(tmp_path / "net.gguf")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

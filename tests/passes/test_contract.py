@@ -47,7 +47,7 @@ def lacking(verb: str, kind: type | None) -> list[str]:
             f"api/verbs.pyi: def {stem}(...), by python scripts/pages/stubs.py",
             re.search(rf"^def {stem}\(", stub, re.M),
         ),
-        ("cli/edit.py: a function with help, and its name in _VERBS", told),
+        ("cli/edit.py: a function with help", told),
         ("cli/edit.py: two examples in the help", told.count("\n$ onnxdbg ") == 2),
         ("tests/kit/verbs.py: a line in CONTRACT", verb in CONTRACT),
         ("tests/kit/verbs.py: a line in LOSSLESS", verb in {step.name for step, *_ in LOSSLESS}),
