@@ -27,6 +27,7 @@ from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, 
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.errors import RuntimeLost
+from onnxsurgeon_lite.graph.bodies import bodies
 from onnxsurgeon_lite.graph.half import HALF
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
@@ -85,6 +86,11 @@ class Search:
     sides: tuple[str, ...] = ()
     tell: Callable[[BisectResult], None] = lambda _: None
 
+    @property
+    def inner(self) -> "Search":
+        """The options of a search within this one: it keeps no journal, and tells nothing."""
+        return replace(self, journal=None, resume=False, tell=lambda _: None)
+
 
 def bisect(
     model: Model,
@@ -123,7 +129,7 @@ def bisect(
     def of_float(values: FloatValues) -> BisectResult:
         # bisects the optimized graph against the model's own unoptimized values
         def again(own: ReferenceSet) -> BisectResult:
-            looked = replace(search, look="optimized", journal=None, resume=False)
+            looked = replace(search.inner, look="optimized")
             return bisect(model, own, feeds, runtime, optimized, looked, progress)
 
         # run() calls `again` where only optimization moves the outputs
@@ -144,7 +150,7 @@ def bisect(
             return as_written(result, index, *written)
         if search.explain is not None and not search.quick:
             # a cause is proved by searching the edited model, without causes of its own
-            plain = replace(search, explain=None, journal=None, resume=False, tell=lambda _: None)
+            plain = replace(search.inner, explain=None)
             add_causes(
                 result,
                 model,
@@ -301,7 +307,7 @@ class _Bisection:
         crash = "crash" in culprit.verdicts
         if crash or culprit.covers or culprit.seen or len(culprit.region) > 1:
             return
-        search = replace(self.search, journal=None, resume=False)
+        search = self.search.inner
 
         def search_body(
             model: Model, references: ReferenceSet, feeds: Feeds, others: Sequence[Sample]
@@ -651,7 +657,9 @@ class _Bisection:
         stored, actual = self.result.tensors[culprit.value]
         if stored is None or actual is None or unlike(actual, stored):
             return  # other feeds may have been given
-        alone = len(culprit.region) == 1 and not (culprit.seen or culprit.misses)
+        # a body is searched later, and is the headline then
+        inner = culprit.seen or culprit.misses or bodies(self.index, int(culprit.id[1:]))
+        alone = len(culprit.region) == 1 and not inner
         if alone and not may_be_rounded(culprit, self.result, self.index):
             self.search.tell(self.result)
 
