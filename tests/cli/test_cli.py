@@ -559,7 +559,7 @@ def test_a_dry_run_says_what_it_would_make_and_writes_nothing(words, told, folde
 WITHOUT_A_DRY_RUN = {
     "inspect", "print", "check", "diff", "data ls",  # they show
     "run", "record", "compare", "test", "profile",  # they write what was found
-    "rank", "match", "bisect", "reduce", "demo", "view",
+    "rank", "match", "bisect", "reduce", "demo", "view", "data manifest",
     "repl", "mcp",  # what is written is said there
 }  # fmt: skip
 
