@@ -18,11 +18,11 @@ from .api.profile import profile as profile
 from .api.reduce import reduce as reduce
 from .api.run import compare_sets as compare_sets, record as record, run as run, test as test
 from .api.verbs import *  # noqa: F403
-from .debug.bisection import BisectResult as BisectResult
+from .debug.result import BisectResult as BisectResult
 from .debug.conversion.result import Conversion as Conversion
-from .debug.profiling import Profile as Profile
+from .debug.profiling.result import Profile as Profile
 from .debug.reduction.folder import Reduction as Reduction
-from .debug.stepping import Debugger as Debugger
+from .debug.stepping.debugger import Debugger as Debugger
 from .errors import SurgeonError as SurgeonError
 from .graph.check import CheckResult as CheckResult
 from .graph.index import GraphIndex as GraphIndex

@@ -127,11 +127,6 @@ class Writing:
     node_data: Place = None
     force: bool = False
 
-    @property
-    def has_page(self) -> bool:
-        """Return whether every value is looked at."""
-        return bool(self.html or self.node_data)
-
     def page(self) -> dict[str, object]:
         """Return where the page goes, as options of `Call`."""
         return {"html": self.html, "node_data": self.node_data, "force": self.force}

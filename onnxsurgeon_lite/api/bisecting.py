@@ -15,16 +15,17 @@ from onnxsurgeon_lite.api.asked import Searching, Writing
 from onnxsurgeon_lite.api.call import Call
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.run import torch_recorder
-from onnxsurgeon_lite.debug import bisection
-from onnxsurgeon_lite.debug.bisection import BisectResult, Search
+from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
+from onnxsurgeon_lite.debug.bisection.parts import agreeing_in_parts
 from onnxsurgeon_lite.debug.bisection.reproducer import (
     Reproducer,
     finished,
     reproducing,
     strip_weights,
 )
-from onnxsurgeon_lite.debug.computed_references import computed_references
-from onnxsurgeon_lite.debug.result import BesideEager, Case, Culprit, Repair
+from onnxsurgeon_lite.debug.bisection.samples import agreeing, explain_samples, judged
+from onnxsurgeon_lite.debug.computed_references import ChangedInitializers, computed_references
+from onnxsurgeon_lite.debug.result import BesideEager, BisectResult, Case, Culprit, Repair
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.given import unlike_models
@@ -209,15 +210,13 @@ class Bisecting:
                 pass
             self._confirm_names(first[1])
         # 2. many: judge all, then explain the worst; its references stay open until the call ends
-        outcomes, metric, repeated = bisection.judged(
-            self._many(), self.call.pool(), self.call.progress
-        )
+        outcomes, metric, repeated = judged(self._many(), self.call.pool(), self.call.progress)
         if metric is not None and all(outcome.match for outcome in outcomes):
             self.explained = first
-            result = bisection.agreeing(len(outcomes))
+            result = agreeing(len(outcomes))
         else:
             steps = bool(self.job.carry)
-            result = bisection.explain_samples(outcomes, self._explain, self._quickly, steps)
+            result = explain_samples(outcomes, self._explain, self._quickly, steps)
             result.notes += self._of_metric(result)
         if result.samples is not None:
             result.samples.metric = metric
@@ -244,7 +243,7 @@ class Bisecting:
         memory = self.search.memory
         alone = replace(self.search, resume=False)
         self.search = replace(
-            self.search, agreeing=lambda: bisection.agreeing_in_parts(job, self.index, memory, pool)
+            self.search, agreeing=lambda: agreeing_in_parts(job, self.index, memory, pool)
         )
         result = self._bisect(self.explained, self.search)
         if result.verdict == "mismatch" and all(c.inherits for c in result.culprits):
@@ -377,11 +376,9 @@ class Bisecting:
         optimized = None if search is not self.search else self.optimized
         model, tell = self.index.model, self.call.progress
         if self.other is None:
-            return bisection.bisect(
-                model, *opened, self.runtime, optimized, search, tell, others=others
-            )
-        changed = bisection.ChangedInitializers(self.index, self.other[0])
-        return bisection.bisect(model, *opened, self.runtime, optimized, search, tell, changed)
+            return bisect(model, *opened, self.runtime, optimized, search, tell, others=others)
+        changed = ChangedInitializers(self.index, self.other[0])
+        return bisect(model, *opened, self.runtime, optimized, search, tell, changed)
 
     def _sample(self, number: int) -> Opened:
         return self.job.read(self.index, Sample(number))

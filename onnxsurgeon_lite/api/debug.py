@@ -34,11 +34,11 @@ from onnxsurgeon_lite.runtime.options import (
 from onnxsurgeon_lite.shown import Progress, quiet
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection import BisectResult
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
     from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.ranking.rank import Ranking
+    from onnxsurgeon_lite.debug.result import BisectResult
     from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
@@ -195,7 +195,8 @@ def _bisect(
         theirs = with_settings(usual, against.a)
         child = call.start(searched)
         from onnxsurgeon_lite.api import bisecting
-        from onnxsurgeon_lite.debug import bisection
+        from onnxsurgeon_lite.debug.bisection.bisect import Search
+        from onnxsurgeon_lite.debug.bisection.find import find
 
         index = call.index(model)
         recorded = bisecting.of_module(index, theirs, feeding.feeds, call.stack)
@@ -216,7 +217,7 @@ def _bisect(
             searching.seconds,
             lambda found: searching.headline(replace(found).with_told(call.notes)),
         )
-        search = bisection.Search(
+        search = Search(
             call.allowed(),
             None if searching.look == "auto" else searching.look,
             searching.quick,
@@ -233,7 +234,7 @@ def _bisect(
             stored = None
             given = call.feeds(index, cast("Tensors | None", feeding.feeds))
             bisecting.require_places(index.model, writing, searching)
-            result = made.certain = bisection.find(
+            result = made.certain = find(
                 index.model, against.find, given, runtime, search, call.progress
             )
         else:
@@ -262,7 +263,7 @@ def _bisect(
                 runtime,
                 call.progress,
             )
-        if writing.has_page:
+        if writing.html or writing.node_data:
             call.sight = look_along(index, stored, given, runtime, call.allowed(), against.find)
     if result.culprits and writing.output is not None:
         made.attempt("a reproducer", made.finish, result, writing.strip_weights)
@@ -500,8 +501,7 @@ def _ranked_samples(
     call: Call, job: "CompareSamples", other: "Model | None", below: float
 ) -> "Ranking":
     """Rank over several samples."""
-    from onnxsurgeon_lite.debug.ranking.rank import ranking
-    from onnxsurgeon_lite.debug.ranking.rank_samples import RankSamples, over_samples
+    from onnxsurgeon_lite.debug.ranking.rank import RankSamples, over_samples, ranking
 
     ranks = RankSamples(
         model=job.model,

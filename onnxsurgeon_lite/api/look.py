@@ -130,8 +130,8 @@ def inspect(
 
 def _placement(index: "GraphIndex", call: Call) -> "Placement":
     """Ask the runtime where it places the nodes, or see it in a run."""
-    from onnxsurgeon_lite.debug.profiling import profile
     from onnxsurgeon_lite.debug.profiling.placement import RECORD, placement, placement_of
+    from onnxsurgeon_lite.debug.profiling.profile import profile
     from onnxsurgeon_lite.runtime.options import require_ort
 
     index.require_sound()

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, require_ort, with_settings
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
+    from onnxsurgeon_lite.debug.profiling.result import Profile, ProfileComparison
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.child import Child
@@ -87,7 +87,7 @@ def profile(
         found = _profiled(index, given, after, child, runs, place)
         if not (against or a or b):
             return call.done(found)
-        from onnxsurgeon_lite.debug.profiling import ProfileComparison
+        from onnxsurgeon_lite.debug.profiling.result import ProfileComparison
 
         if earlier is not None:
             call.models.append(index)
@@ -128,7 +128,7 @@ def _profiled(
     runs: int,
     trace: Path | None,
 ) -> "Profile":
-    from onnxsurgeon_lite.debug.profiling import profile as profiled
+    from onnxsurgeon_lite.debug.profiling.profile import profile as profiled
     from onnxsurgeon_lite.runtime.session import Runtime
 
     with Runtime(options, child) as runtime:

@@ -549,7 +549,7 @@ def _clear_ties(
 
     if not any(index.nodes[position].op_type in TIES for position in made):
         return
-    from onnxsurgeon_lite.debug.bisection import Search, bisect
+    from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
 
     try:
         result = bisect(index.model, reference, feeds, runtime, search=Search(allowed))

@@ -11,8 +11,8 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report.plain import say, show_notes, stdout
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection import BisectResult
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
+    from onnxsurgeon_lite.debug.result import BisectResult
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights import WeightsResult
     from onnxsurgeon_lite.shown import Shown

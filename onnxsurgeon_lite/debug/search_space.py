@@ -86,11 +86,8 @@ class Space:
         """The values that do not depend on a graph input."""
         index = self.index
         # an input with an initializer has a default, and counts as a constant
-        depends = {name for name in index.inputs if name not in index.initializers}
-        for position in index.order:
-            if not depends.isdisjoint(index.reads[position]):
-                depends.update(index.nodes[position].output)
-        return index.producer.keys() - depends
+        given = [name for name in index.inputs if name not in index.initializers]
+        return index.producer.keys() - index.made_by(index.descendants(index.next_to(given)))
 
     @cached_property
     def stored(self) -> set[str]:

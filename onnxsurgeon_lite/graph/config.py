@@ -13,8 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.quantizers import constant_of
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import plain_domain
-from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.grid import Wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide
 
 Json = Mapping[str, object]
 Found = float | tuple[float, ...] | str

@@ -59,6 +59,11 @@ _FEW_QUESTIONS = 64  # after so many, an index of everything costs less than sin
 _FEW_DECLARATIONS = 4
 
 
+def node_id(path: str, position: int) -> str:
+    """Return the printable id of the node at a position of a scope: `@12/body/@3`; the main graph has no path."""
+    return f"{path}/@{position}".lstrip("/")
+
+
 @dataclass(frozen=True)
 class Body:
     """The nodes of one scope: the main graph (path ''), a subgraph, or a function."""
@@ -68,7 +73,7 @@ class Body:
 
     def node_id(self, position: int) -> str:
         """Return the printable id of the node at a position."""
-        return f"{self.path}/@{position}" if self.path else f"@{position}"
+        return node_id(self.path, position)
 
 
 @dataclass(eq=False)

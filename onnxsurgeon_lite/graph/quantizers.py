@@ -12,8 +12,8 @@ from onnx import NodeProto, TensorProto
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model.messages import attributes_of
-from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
-from onnxsurgeon_lite.tensors.grid import Grid, Wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, numpy_dtype
+from onnxsurgeon_lite.tensors.grid import Grid
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 DYNAMIC = "DynamicQuantizeLinear"

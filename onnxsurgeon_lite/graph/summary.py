@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.printing import print_model
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
-from onnxsurgeon_lite.graph.text import attribute_texts, type_text
+from onnxsurgeon_lite.graph.text import attribute_texts, operator_text, type_text
 from onnxsurgeon_lite.model import Model, copied, entries, function_key, walk
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
@@ -113,7 +113,7 @@ def summarize(model: Model) -> ModelSummary:
     outputs = [ValueSummary(v.name, type_text(v.type), is_output=True) for v in proto.graph.output]
     weights = list(walk.initializers(proto))
     nodes = list(walk.nodes(walk.holders(proto)))
-    ops = Counter("::".join(filter(None, (node.domain, node.op_type))) for node in nodes)
+    ops = Counter(operator_text(node.domain, node.op_type) for node in nodes)
     symbols = symbols_of(proto.graph.input)
     return ModelSummary(
         path=str(model.path or ""),

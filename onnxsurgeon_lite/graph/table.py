@@ -186,18 +186,21 @@ class NodeTable:
     def feeding(self, places: Iterable[int]) -> list[int]:
         """Return the nodes that make inputs of some nodes; it can hold a few others."""
         found, made = self._made_of_read
-        chosen = np.zeros(len(self.encoded), np.bool_)  # for each node: is it wanted
-        chosen[list(places)] = True
+        wanted = self._among(places)[self._named(_INPUT)[0]]
         makers = np.zeros(len(self.encoded), np.bool_)
-        makers[self.made[1][made[found & chosen[self._named(_INPUT)[0]]]]] = True
+        makers[self.made[1][made[found & wanted]]] = True
         return np.flatnonzero(makers).tolist()
+
+    def _among(self, places: Iterable[int]) -> NDArray[np.bool_]:
+        """Return for each node whether it is one of some."""
+        chosen = np.zeros(len(self.encoded), np.bool_)
+        chosen[list(places)] = True
+        return chosen
 
     def _at(self, number: int, places: Iterable[int]) -> set[str]:
         """Return the strings in the fields of a number of some nodes, less those that are empty."""
         nodes, starts, stops, _ = self._named(number)
-        chosen = np.zeros(len(self.encoded), np.bool_)
-        chosen[list(places)] = True
-        wanted = chosen[nodes]
+        wanted = self._among(places)[nodes]
         return set(self._decoded(starts[wanted], stops[wanted]))
 
     def made_among(self, names: Collection[str]) -> set[str]:

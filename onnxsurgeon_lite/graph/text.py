@@ -35,6 +35,11 @@ def attribute_text(attribute: AttributeProto) -> str:
         return "<Tensor>"
 
 
+def operator_text(domain: str, op_type: str) -> str:
+    """Return an operator with its domain: `com.microsoft::Gelu`."""
+    return "::".join(filter(None, (domain, op_type)))
+
+
 def node_title(node: NodeProto) -> str:
     """Return a node's operator, and its name if it has one: `Conv 'Conv_6'`."""
     return f"{node.op_type} {node.name!r}" if node.name else str(node.op_type)

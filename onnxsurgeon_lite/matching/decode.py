@@ -14,8 +14,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, numpy_dtype
-from onnxsurgeon_lite.tensors.grid import Wide
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MASK, _POSITIONS = "attention_mask", "position_ids"

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float, wide
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _RTOL = 1e-6  # of inputs that were written in another precision
@@ -74,7 +74,7 @@ def _close(feed: Array, recorded: Array) -> Array:
         return np.asarray(feed == recorded)
     # the coarser dtype decides: what was stored as float16 cannot be exact
     coarse = min(feed.dtype, recorded.dtype, key=lambda dtype: dtype.itemsize)
-    given, stored = (array.astype(coarse).astype(np.float64) for array in (feed, recorded))
+    given, stored = (wide(array.astype(coarse)) for array in (feed, recorded))
     return np.asarray(np.isclose(given, stored, rtol=_RTOL, atol=0, equal_nan=True))
 
 

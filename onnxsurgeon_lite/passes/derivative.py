@@ -10,6 +10,7 @@ from onnx import NodeProto, TypeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, reached_functions
 from onnxsurgeon_lite.graph.schemas import constant, require_schemas
+from onnxsurgeon_lite.graph.text import operator_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
@@ -143,7 +144,7 @@ class Derivative:
         # from the values to the node, and on to the output
         places = self._path(to, target) + self._path([target], of)
         path = " -> ".join(map(self.index.describe, places)) or self.describe(node)
-        operator = "::".join(filter(None, (node.domain, node.op_type)))
+        operator = operator_text(node.domain, node.op_type)
         instead = "standardize" if is_contrib(node) else "replace"
         return EditError(
             f"{operator} has no gradient rule; the path needs it: {path}",

@@ -19,7 +19,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, walk
 from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.surgery.constants import describe_like
-from onnxsurgeon_lite.surgery.edits import defined, rename_parameters
+from onnxsurgeon_lite.surgery.edits import defined, rename_beside
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 State = tuple[object, ...]
@@ -273,12 +273,8 @@ def _ends(proto: GraphProto, info: ValueInfoProto) -> bool:
 def _follow(result: GraphProto, names: dict[str, str], gone: set[str]) -> None:
     """Rename and remove sparse initializers and annotations with their tensors."""
     drop(result.sparse_initializer, lambda sparse: sparse.values.name in gone)
-    for sparse in result.sparse_initializer:
-        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
     drop(result.quantization_annotation, lambda annotation: annotation.tensor_name in gone)
-    for annotation in result.quantization_annotation:
-        annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
-    rename_parameters(result, names)
+    rename_beside(result, names)
 
 
 def _exported(tensor: gs.Constant) -> TensorProto:

@@ -16,8 +16,8 @@ from onnxsurgeon_lite.model import Model, by_name, walk
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.symbolic import (
-    Expressions,
+from onnxsurgeon_lite.surgery.symbolic.expressions import Expressions
+from onnxsurgeon_lite.surgery.symbolic.shapes import (
     as_declared,
     begin_types,
     infer_types,

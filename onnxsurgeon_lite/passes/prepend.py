@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import ModelProto, TypeProto
+from onnx import TypeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -75,7 +75,8 @@ class Prepend:
         # the merged model keeps the header and the documentation of this one
         # the other graph comes first, so it is the first of the merged models
         done = merge(guest, model, pairs, self.share)
-        _restore_header(done.model.proto, model.proto)
+        take_fields(done.model.proto, model.proto, _HEADER)
+        take_fields(done.model.proto.graph, model.proto.graph, ("name", "doc_string"))
         _restore_documentation(done.model, index)
         given = {value.name for value in guest.proto.graph.input}
         # a result that is the other graph's input has its name already
@@ -98,9 +99,3 @@ def _restore_documentation(result: Model, index: GraphIndex) -> None:
             kind = copied(value.type)
             value.CopyFrom(index.inputs[value.name])
             value.type.CopyFrom(kind)
-
-
-def _restore_header(result: ModelProto, model: ModelProto) -> None:
-    """Give a merged model the header of the second."""
-    take_fields(result, model, _HEADER)
-    take_fields(result.graph, model.graph, ("name", "doc_string"))

@@ -21,12 +21,11 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import bound_nodes, function_model, graph_at, graphs_below
+from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below, standing
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     function_path,
     opset_versions,
-    reached_functions,
 )
 from onnxsurgeon_lite.graph.patterns import (
     Match,
@@ -266,9 +265,7 @@ def _scopes(main: GraphIndex, operators: Set[str]) -> Iterator[tuple[str, GraphI
     for function in model.proto.functions:
         if operators.isdisjoint(node.op_type for node in walk.with_inner(function.node)):
             continue
-        made = function_model(model.proto, function)
-        made.functions.extend(reached_functions(model.proto, function.node))
-        yield from graphs_below(GraphIndex.of(model.with_proto(made)), function_path(function))
+        yield from graphs_below(standing(model, function), function_path(function))
     yield from graphs_below(main)
 
 

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.passes.infer import Infer
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite
 from onnxsurgeon_lite.passes.skip_noops import SkipNoops
-from onnxsurgeon_lite.surgery.symbolic import carry_types
+from onnxsurgeon_lite.surgery.symbolic.shapes import carry_types
 
 _RULES = (
     "conv-batch-norm",

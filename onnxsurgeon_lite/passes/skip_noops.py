@@ -17,7 +17,7 @@ from onnxsurgeon_lite.model import Model, is_external, walk
 from onnxsurgeon_lite.model.messages import drop_at, operand
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
-from onnxsurgeon_lite.surgery.symbolic import infer_types
+from onnxsurgeon_lite.surgery.symbolic.shapes import infer_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.repl.session import PromptSession

@@ -8,7 +8,7 @@ from pprint import pformat
 import numpy as np
 
 from onnxsurgeon_lite.debug.result import BisectResult
-from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.complete import Completions
 from onnxsurgeon_lite.graph.index import GraphIndex

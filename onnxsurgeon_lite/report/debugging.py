@@ -6,16 +6,8 @@ from itertools import chain
 import numpy as np
 
 from onnxsurgeon_lite.debug.result import BisectResult
-from onnxsurgeon_lite.debug.stepping import (
-    Breakpoint,
-    Breakpoints,
-    Level,
-    Reading,
-    Readings,
-    Stack,
-    Stop,
-)
-from onnxsurgeon_lite.debug.stepping.results import Listing
+from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoint, Breakpoints
+from onnxsurgeon_lite.debug.stepping.results import Level, Listing, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.metrics import explain

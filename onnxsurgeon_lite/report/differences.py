@@ -39,23 +39,19 @@ def show_diff(found: ModelDiff) -> None:
         say("no difference")
 
 
-def lines_of(found: ModelDiff) -> list[str]:
-    """Return a line for each difference."""
-    return list(map(_line, found.differences))
-
-
 def _lines(found: ModelDiff) -> Iterator[str]:
     # nodes whose documentation alone changed would hide the differences that count: many share a line
     annotated = [difference for difference in found.differences if only_texts(difference)]
     hidden = {id(difference) for difference in annotated} if len(annotated) > _ALIKE else set()
     for difference in found.differences:
         if id(difference) not in hidden:
-            yield _line(difference)
+            yield line_of(difference)
     if hidden:
         yield f"changed metadata of {len(hidden)} nodes, such as {annotated[0].subject} (all with --json)"
 
 
-def _line(difference: Difference) -> str:
+def line_of(difference: Difference) -> str:
+    """Return a difference as one line."""
     place = f", {difference.place}" if difference.place else ""
     what = f"{difference.status} {difference.kind} {difference.subject}{place}"
     changes = change_texts(difference)

@@ -4,10 +4,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from onnxsurgeon_lite.debug.profiling import Cost, Profile, ProfileComparison, TimeChange
 from onnxsurgeon_lite.debug.profiling.fusions import Fusions
 from onnxsurgeon_lite.debug.profiling.placement import PlacedNode, Placement
-from onnxsurgeon_lite.debug.profiling.result import ProfiledNode
+from onnxsurgeon_lite.debug.profiling.result import (
+    Cost,
+    Profile,
+    ProfileComparison,
+    ProfiledNode,
+    TimeChange,
+)
 from onnxsurgeon_lite.names import first, shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
 from onnxsurgeon_lite.report.tables import Cell, Columns, Rows, show_rows

@@ -65,7 +65,8 @@ def show(result: Shown, json: bool = False, **how: bool | str) -> None:
     before = str(how.get("told", ""))
     plain.show_notes(note for note in result.told if note not in before)
     if json:
-        show_json(result.contract())
+        # numbers that JSON lacks are the strings `nan`, `inf` and `-inf`
+        plain.out(dumps(data(result.contract()), indent=2, allow_nan=False))
     else:
         function_for(result, SHOWN_BY, _HERE)(result, **how)
 
@@ -85,11 +86,6 @@ def function_for(result: Shown, known: Mapping[str, str], package: str) -> Calla
     found = next(known[c.__name__] for c in type(result).__mro__ if c.__name__ in known)
     module, _, name = found.rpartition(".")
     return cast(Callable[..., object], getattr(import_module(f"{package}.{module}"), name))
-
-
-def show_json(result: object) -> None:
-    """Print a result as JSON. Numbers that JSON lacks are the strings `nan`, `inf` and `-inf`."""
-    plain.out(dumps(data(result), indent=2, allow_nan=False))
 
 
 def data(value: object) -> object:

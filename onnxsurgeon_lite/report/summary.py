@@ -7,6 +7,7 @@ import numpy as np
 from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
+from onnxsurgeon_lite.graph.text import operator_text
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, say, size_text
 from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows, show_table
@@ -97,7 +98,7 @@ def _tree_cells(module: Module) -> Sequence[str]:
 
 def show_node(node: NodeSummary) -> None:
     """One node."""
-    operator = "::".join(filter(None, (node.domain, node.op_type)))
+    operator = operator_text(node.domain, node.op_type)
     facts = {
         "node": f"{operator} {node.id}",
         "name": node.name,

@@ -19,8 +19,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, Arrays, RunValue, RunValues, is_array
-from onnxsurgeon_lite.tensors.grid import Wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Arrays, RunValue, RunValues, Wide, is_array
 
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _FLOATS |= {TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2}

@@ -97,14 +97,11 @@ class Observer:
         missing, new = yield from self._there(values, keep)
         if missing or new:
             positions = self._positions(missing + new)
-            given, stored = self._open(positions, missing, new)
             try:
-                types, held = self.runtime.hold(given, missing, stored)
+                held = self._held(positions, missing, new)
             # the runtime gave only some: from now on it is asked for one after the other
             except PartialAnswer:
-                yield from self._run_cut(positions, missing, new)
-                return
-            self.kept.update((name, types[name]) for name in new)
+                held = self._run_cut(positions, missing, new)
             yield from held
 
     @property
@@ -123,10 +120,7 @@ class Observer:
         self.runtime.shelve()
 
         def computed() -> list[tuple[str, RunValue | Held]]:
-            given, stored = self._open(self._positions(missing + new), missing, new)
-            types, held = self.runtime.hold(given, missing, stored)
-            self.kept.update((name, types[name]) for name in new)
-            return list(held)
+            return list(self._held(self._positions(missing + new), missing, new))
 
         return computed
 
@@ -232,6 +226,15 @@ class Observer:
             else:
                 return
         yield from self._run_cut(positions, missing, new)
+
+    def _held(
+        self, positions: Sequence[int], missing: list[str], new: list[str]
+    ) -> Iterator[tuple[str, RunValue | Held]]:
+        """Compute values in one run; the runtime holds them."""
+        given, stored = self._open(positions, missing, new)
+        types, held = self.runtime.hold(given, missing, stored)
+        self.kept.update((name, types[name]) for name in new)
+        return held
 
     def _run_cut(self, positions: Sequence[int], missing: list[str], new: list[str]) -> Stream:
         """Compute the values of one node after the other, each with a model that ends at it."""

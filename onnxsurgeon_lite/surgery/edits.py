@@ -172,6 +172,11 @@ def _rename_declarations(graph: GraphProto, names: Mapping[str, str]) -> None:
         for info in infos:
             if info.name in names:
                 info.name = names[info.name]
+    rename_beside(graph, names)
+
+
+def rename_beside(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Rename, in place, what sparse initializers and annotations are of."""
     for sparse in graph.sparse_initializer:
         sparse.values.name = names.get(sparse.values.name, sparse.values.name)
     for annotation in graph.quantization_annotation:

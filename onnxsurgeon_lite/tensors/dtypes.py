@@ -7,7 +7,7 @@ little-endian, sub-byte elements packed from the low bits up.
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +18,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
 Array = NDArray[np.generic]
+Wide = NDArray[np.float64]
 Arrays = Mapping[str, Array]
 DType = np.dtype[np.generic]
 Shape = tuple[int, ...]
@@ -101,6 +102,16 @@ def data_type_of_numpy(dtype: DType) -> int:
         return int(helper.np_dtype_to_tensor_dtype(dtype))
     except ValueError as error:
         raise SurgeonError(f"numpy's {dtype} is not an ONNX dtype") from error
+
+
+def wide(array: NDArray[Any]) -> Wide:
+    """Return numbers in float64."""
+    return array.astype(np.float64)
+
+
+def rms(numbers: NDArray[Any]) -> float:
+    """Return the root of the mean square; 0.0 of nothing."""
+    return float(np.sqrt(np.mean(np.square(numbers)))) if numbers.size else 0.0
 
 
 def is_array(value: object) -> TypeGuard[Array]:

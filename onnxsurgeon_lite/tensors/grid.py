@@ -1,14 +1,11 @@
 """The numbers that a quantized tensor can hold, and other numbers seen through them."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape
-
-Wide = NDArray[np.float64]
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, Wide, rms, wide
 
 _SURE = 6.0  # standard deviations of a mean
 
@@ -104,13 +101,3 @@ def is_biased(steps: Wide) -> bool:
         return False
     # the mean of n differences has a deviation of rms / sqrt(n)
     return bool(abs(steps.mean()) > _SURE * rms(steps) / steps.size**0.5)
-
-
-def rms(numbers: NDArray[Any]) -> float:
-    """Return the root of the mean square; 0.0 of nothing."""
-    return float(np.sqrt(np.mean(np.square(numbers)))) if numbers.size else 0.0
-
-
-def wide(array: NDArray[Any]) -> Wide:
-    """Return numbers in float64."""
-    return array.astype(np.float64)

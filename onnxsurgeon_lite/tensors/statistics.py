@@ -7,7 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape, data_type_of_numpy, dtype_name
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    RunValue,
+    Shape,
+    data_type_of_numpy,
+    dtype_name,
+    wide,
+)
 
 _BINS = 32
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
@@ -82,7 +89,7 @@ def magnitude(value: object) -> float:
     """Return the largest finite magnitude of a tensor of real numbers; 0.0 where there is none."""
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSc":
         return 0.0
-    sizes = np.abs(value.astype(np.float64))
+    sizes = np.abs(wide(value))
     return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
 
 
@@ -100,7 +107,7 @@ def _range(name: str, array: Array | None) -> Statistics:
     dtype = dtype_name(data_type_of_numpy(array.dtype))
     if array.dtype.kind in "OUSc" or not array.size:
         return Statistics(name, dtype, array.shape)  # text and complex numbers have no range
-    numbers = array.astype(np.float64)
+    numbers = wide(array)
     finite = numbers[np.isfinite(numbers)]
     nan, inf = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
     if not finite.size:
@@ -113,7 +120,7 @@ def _distribution(name: str, array: Array | None) -> Distribution:
     known = _range(name, array)
     if array is None or known.min is None:
         return Distribution(**vars(known))
-    numbers = array.astype(np.float64)
+    numbers = wide(array)
     finite = numbers[np.isfinite(numbers)]
     sizes = np.abs(finite)
     largest = float(sizes.max()) or 1.0

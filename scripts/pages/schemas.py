@@ -26,9 +26,9 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
     from onnxsurgeon_lite.debug.conversion.result import Conversion
-    from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
     from onnxsurgeon_lite.debug.profiling.fusions import Fusions
     from onnxsurgeon_lite.debug.profiling.placement import Placement
+    from onnxsurgeon_lite.debug.profiling.result import Profile, ProfileComparison
     from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.ranking.rank import Ranking

@@ -18,7 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxsurgeon_lite import Model, load, save
 from onnxsurgeon_lite.atomic import NewFolder, held
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.debug.bisection import bisect, finished, reproducing
+from onnxsurgeon_lite.debug.bisection.bisect import bisect
+from onnxsurgeon_lite.debug.bisection.reproducer import finished, reproducing
 from onnxsurgeon_lite.errors import (
     OutputExistsError,
     SharedDataError,

@@ -10,7 +10,7 @@ from kit import AS_WRITTEN, FIXTURES
 from kit.bodies import ENDLESS
 from kit.busy import interrupt_after
 from onnxsurgeon_lite import load, open_references
-from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.errors import (
     FeedsError,
     ReferenceSetError,

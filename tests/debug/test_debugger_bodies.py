@@ -8,7 +8,7 @@ from onnx import parser
 
 from kit import AS_WRITTEN
 from kit.backend import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
-from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import iterations_of
 from onnxsurgeon_lite.model import load

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from kit.bodies import BRANCH, CALLS, LOOP, PLANTED, SCAN, loaded
 from onnxsurgeon_lite import SetOp
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.complete import Completions
 from onnxsurgeon_lite.graph.index import GraphIndex

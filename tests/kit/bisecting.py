@@ -7,7 +7,7 @@ import onnx
 from onnx import ModelProto, numpy_helper, parser
 
 from onnxsurgeon_lite import load, open_references, save_tensors
-from onnxsurgeon_lite.debug.bisection import Search, bisect
+from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
 from onnxsurgeon_lite.runtime.observe import Observer

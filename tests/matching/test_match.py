@@ -11,7 +11,7 @@ import transformers
 
 from kit import FIXTURES
 from onnxsurgeon_lite import ReferenceSet, load, open_references, save_tensors
-from onnxsurgeon_lite.debug.bisection import bisect
+from onnxsurgeon_lite.debug.bisection.bisect import bisect
 from onnxsurgeon_lite.errors import FeedsError, GraphError, ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import alignment, feeds_in_order

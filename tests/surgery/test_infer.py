@@ -11,7 +11,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Expose, GraphIndex, Model
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.surgery.symbolic import Expressions
+from onnxsurgeon_lite.surgery.symbolic.expressions import Expressions
 
 CHAIN = """sizes (float[batch,seq,8] x) => (float[a,b,c] y) <int64[1] first = {0}, int64[1] four = {4}> {
     s = Shape(x)

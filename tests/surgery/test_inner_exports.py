@@ -8,7 +8,7 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 
 from onnxsurgeon_lite import load, open_references
-from onnxsurgeon_lite.debug.bisection import bisect
+from onnxsurgeon_lite.debug.bisection.bisect import bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.passes.targets import chosen_nodes

@@ -16,8 +16,7 @@ from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unopt
 from onnxsurgeon_lite.debug.bisection.precision import may_be_rounded, tell_precision
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
-from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
-from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, are_own
+from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, add_causes, are_own
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Walk
@@ -541,7 +540,8 @@ class _Bisection:
 
     def _unobserved(self, walk: Walk) -> Unobserved:
         def unoptimized() -> RunValues:
-            return self._alone(walk).fetch([n for n in self.targets if n not in walk.healed])
+            wanted = [name for name in self.targets if name not in walk.healed]
+            return walk.alone(self.feeds).fetch(wanted)
 
         return Unobserved(
             self.index,
@@ -552,14 +552,6 @@ class _Bisection:
             self.result,
             unoptimized,
         )
-
-    def _alone(self, walk: Walk) -> Observer:
-        """Return an observer that knows only the feeds, and what is replayed."""
-        alone = Observer(self.index, self.runtime)
-        alone.feed(self.feeds)
-        replayed = walk.healed[: walk.replayed]
-        alone.kept |= {name: walk.observer.kept[name] for name in replayed}
-        return alone
 
     def _wrong_outputs(self, walk: Walk, unobserved: Unobserved, begun: bool) -> list[str]:
         """Return the outputs that mismatch unoptimized, or node by node for the look `node`.

@@ -5,6 +5,7 @@ The runtime's log does not name the node, so a probe fails when the process died
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto
@@ -97,19 +98,17 @@ def crashing_node(
     return nodes[survives]
 
 
+@dataclass
 class _Prefix:
     """Runs the first nodes of a model."""
 
-    def __init__(
-        self,
-        index: GraphIndex,
-        feeds: Feeds,
-        runtime: Runtime,
-        nodes: Sequence[int],
-        given: dict[str, Stored],
-    ) -> None:
-        self.index, self.feeds, self.runtime = index, feeds, runtime
-        self.nodes, self.given = nodes, given
+    index: GraphIndex
+    feeds: Feeds
+    runtime: Runtime
+    nodes: Sequence[int]
+    given: dict[str, Stored]
+
+    def __post_init__(self) -> None:
         self._restart()
 
     def _restart(self) -> None:

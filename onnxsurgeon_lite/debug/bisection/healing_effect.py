@@ -9,7 +9,6 @@ from onnxsurgeon_lite.debug.bisection.walk import Walk
 from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like, unlike
 from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
@@ -27,12 +26,8 @@ def effect_of(
         walk: the walk that found the culprit.
         tensors: (reference, actual) of the culprit's outputs, by name.
     """
-    # a run of its own: the walk's observer has healed values, this one has the feeds and what was replayed
-    observer = walk.observer
-    alone = Observer(observer.index, observer.runtime, observer.by_node)
-    alone.feed(feeds)
-    for name in walk.healed[: walk.replayed]:
-        alone.kept[name] = observer.kept[name]
+    # a run of its own, without the other values that the walk healed
+    alone = walk.alone(feeds, walk.observer.by_node)
     # heal this culprit alone
     for name in chain(culprit.outputs, culprit.seen):
         stored, actual = tensors[name]

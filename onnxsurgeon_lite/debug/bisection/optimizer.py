@@ -21,8 +21,8 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import smallest
-from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, is_array, types_of
-from onnxsurgeon_lite.tensors.grid import Wide, is_biased, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, Wide, is_array, rms, types_of, wide
+from onnxsurgeon_lite.tensors.grid import is_biased
 
 _SAMPLES = 3
 _RUNS = 8  # with other quanta

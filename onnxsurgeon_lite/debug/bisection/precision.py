@@ -11,8 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.runtime.float64 import convolve
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array
-from onnxsurgeon_lite.tensors.grid import Wide, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_array, rms, wide
 
 _ROOM = 1.5  # the result is rounded, too
 _EXPLAINED = 0.7  # of the error that is left where rounding the operands explains it

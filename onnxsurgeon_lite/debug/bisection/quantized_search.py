@@ -17,6 +17,7 @@ from onnxsurgeon_lite.debug.computed_references import (
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.result import (
     BisectResult,
+    Cause,
     Culprit,
     Finding,
     in_order,
@@ -24,9 +25,13 @@ from onnxsurgeon_lite.debug.result import (
 )
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS, computes_quantized
 from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
@@ -100,7 +105,7 @@ class QuantizedSearch:
             result.culprits[0].healed = 1.0 if len(result.culprits) == 1 else None
         elif wrong:
             self._explain_loss(wrong, result)
-        elif not self._optimized_agrees(targets, outputs, errors, result):
+        elif not self._optimized_agrees(targets, outputs, errors):
             return self._search_optimized(result)
         settle(result, values.references, targets, values.index.outputs)
         if values.left and not faults:
@@ -235,7 +240,6 @@ class QuantizedSearch:
         targets: Sequence[str],
         outputs: dict[str, RunValue],
         errors: dict[str, float],
-        result: BisectResult,
     ) -> bool:
         """Return whether the optimized outputs are as far from the others as rounding may bring them."""
         if self.optimized is None:
@@ -275,3 +279,29 @@ def are_own(values: FloatValues, runtime: Runtime, tolerance: Tolerance | None) 
         found = next(part.run(part.part()))
         equal += name in found and judge.good(name, found[name])
     return 2 * equal > len(some)
+
+
+def add_causes(result: BisectResult, model: Model, again: Callable[[Model], BisectResult]) -> None:
+    """Give the culprits a cause whose finding names the numbers that fit, if their edit makes the value right.
+
+    Args:
+        again: searches an edited model.
+    """
+    for culprit in result.culprits:
+        steps = culprit.findings[0].edits
+        if not steps:
+            continue
+        try:
+            # the proof: with the edit, a new search finds no culprit at this value
+            left = again(Pipeline(steps).apply(model).model)
+        except SurgeonError:
+            continue
+        if all(other.value != culprit.value for other in left.culprits):
+            culprit.causes = [_cause(culprit, model)]
+
+
+def _cause(culprit: Culprit, model: Model) -> Cause:
+    finding = culprit.findings[0]
+    before = next((v.introduced for v in culprit.values if v.name == culprit.value), None)
+    edits, command = list(map(as_step, finding.edits)), as_command(finding.edits, model.path)
+    return Cause(finding.verdict, finding.because, before, None, finding.edits, edits, command)

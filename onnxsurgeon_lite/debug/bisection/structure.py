@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -11,16 +11,18 @@ from typing import Literal
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.step import step_between
 from onnxsurgeon_lite.debug.causes.attributes import attributes
+from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.linear import fitted
+from onnxsurgeon_lite.debug.causes.norms import normalized
 from onnxsurgeon_lite.debug.causes.operators import (
     extra_joins,
     extra_operations,
     other_arithmetic,
     other_operators,
 )
-from onnxsurgeon_lite.debug.causes.place import Place, RegionSample
+from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, small
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
@@ -36,10 +38,12 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
     RunValues,
+    Wide,
     is_array,
     is_float,
     present,
     types_of,
+    wide,
 )
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -297,3 +301,40 @@ def _read(references: ReferenceSet, name: str, like: Array) -> Array | None:
     if not is_array(value) or value.size != like.size or value.dtype.kind in "OUS":
         return None
     return value.reshape(like.shape).astype(like.dtype, copy=False)
+
+
+def step_between(before: Array, after: Array, others: Iterable[tuple[str, Array]]) -> str:
+    """Return the name of the operation: `Relu`, `Add of 'x'`, `Add of a bias`; `an operation` if none is known.
+
+    Args:
+        others: tensors that may have been added, by name.
+    """
+    x, y = wide(before), wide(after)
+    # Generators: each formula is computed only if none before it fits. The order is the preference: a plain function,
+    # a fitted one, a sum. A vector has too few numbers to distinguish functions.
+    known = ((name, made(x)) for name, made in FORMULAS.items() if name != "Identity")
+    fitted = ((name, made(x, y)) for name, made in _FITTED.items())
+    added = ((f"Add of {name!r}", x + wide(other)) for name, other in others)
+    tried = chain(known, fitted, added) if x.ndim > 1 else added
+    with np.errstate(all="ignore"):
+        return next((name for name, made in tried if small(made - y, y)), "an operation")
+
+
+def _softmax(x: Wide, _: Wide) -> Wide:
+    made = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(made / made.sum(-1, keepdims=True))
+
+
+def _normalized(x: Wide, y: Wide) -> Wide:
+    # scale and bias are fitted for each element of the last axis
+    normal = normalized(x, "LayerNormalization")
+    scale, bias = fitted(normal, y, tuple(range(x.ndim - 1)), shifts=True)
+    return np.asarray(normal * scale + bias)
+
+
+_FITTED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
+    "Softmax": _softmax,
+    "Mul by a constant": lambda x, y: x * fitted(x, y, None)[0],
+    "Add of a bias": lambda x, y: x + (y - x).mean(tuple(range(x.ndim - 1))),
+    "LayerNormalization": _normalized,
+}

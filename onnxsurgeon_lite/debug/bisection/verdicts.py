@@ -17,8 +17,16 @@ from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
 from onnxsurgeon_lite.matching.judge import SELECTED, largest_of
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, Shape, is_array, is_float
-from onnxsurgeon_lite.tensors.grid import is_biased, rms
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    RunValue,
+    RunValues,
+    Shape,
+    is_array,
+    is_float,
+    rms,
+)
+from onnxsurgeon_lite.tensors.grid import is_biased
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""

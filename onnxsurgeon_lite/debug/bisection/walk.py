@@ -14,6 +14,7 @@ from onnxsurgeon_lite.debug.judge import Judge
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeLost
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.search.origins import Origin, SearchResult, first_bad, origins, spread
@@ -303,6 +304,13 @@ class Walk:
         for name, value in recorded.items():
             self.heal(name, value)
         self.replayed = len(self.healed)
+
+    def alone(self, feeds: Feeds, by_node: bool = False) -> Observer:
+        """Return an observer that knows only the feeds, and what is replayed."""
+        alone = Observer(self.observer.index, self.observer.runtime, by_node)
+        alone.feed(feeds)
+        alone.kept |= {name: self.observer.kept[name] for name in self.healed[: self.replayed]}
+        return alone
 
     def heal(self, name: str, value: Stored) -> None:
         """Replace a value by its reference, and forget what was computed from it."""

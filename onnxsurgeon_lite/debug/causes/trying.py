@@ -26,8 +26,7 @@ from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, is_array
-from onnxsurgeon_lite.tensors.grid import rms
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, is_array, rms
 
 Edited = tuple[Hypothesis, ModelProto]
 

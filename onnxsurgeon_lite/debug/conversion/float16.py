@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress, Shown
 from onnxsurgeon_lite.tensors.comparison import DEFAULTS, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array, wide
 
 _LARGEST = 65504.0  # of float16
 _VANISHING = 2.0**-25  # rounds to even: to zero
@@ -127,7 +127,7 @@ def _said(measured: float) -> str:
 def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
     position = index.producer[name]
     node = index.nodes[position]
-    magnitudes = np.abs(value.astype(np.float64))
+    magnitudes = np.abs(wide(value))
     over = int((magnitudes > _LARGEST).sum())
     present = magnitudes > 0
     vanishing = int((present & (magnitudes <= _VANISHING)).sum())
@@ -155,5 +155,5 @@ def _is_clamped(index: GraphIndex, name: str) -> bool:
     constant = index.dense(name)
     if constant is None or constant.data_type != TensorProto.FLOAT:
         return False
-    magnitudes = np.abs(index.model.array(constant).astype(np.float64))
+    magnitudes = np.abs(wide(index.model.array(constant)))
     return bool(((magnitudes > _LARGEST) | ((magnitudes > 0) & (magnitudes < _CLAMP))).any())

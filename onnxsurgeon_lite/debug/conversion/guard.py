@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
@@ -88,8 +87,7 @@ class Guard:
             self.runtime.options = simulating
 
     def _worst(self, run: Callable[[Feeds], Values]) -> tuple[float, float]:
-        pairs = zip(self.samples, self.reference, strict=True)
-        return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
+        return self.goal.worst(zip(self.reference, map(run, self.samples), strict=True))
 
     # the search
 
@@ -151,8 +149,7 @@ class Guard:
                 if step.node.op_type in EXACT or step.bodies:
                     pending += [made for made in step.outputs if made is not None]
                 # a body reads the value as its input
-                inner = chain.from_iterable(body.sites.values() for body in step.bodies)
-                pending += (s for s in inner if s.maker is None and s.constant is None)
+                pending += step.entering
             # the value leaves a body: as a result of the node that has the body
             if (holder := self._holders.get(current)) is not None and holder not in found:
                 found.add(holder)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from onnxsurgeon_lite.debug.conversion.effects import Slopes, measured
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.layer import Activation, Layer
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
-from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -218,9 +218,8 @@ class Integers:
 
     def _measured(self, model: Model) -> tuple[float, float]:
         assert self.goal is not None
-        pairs = zip(self.samples, self.reference, strict=True)
         run = opened(GraphIndex.of(model), self.runtime)
-        return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
+        return self.goal.worst(zip(self.reference, map(run, self.samples), strict=True))
 
     @cached_property
     def reference(self) -> Spooled:

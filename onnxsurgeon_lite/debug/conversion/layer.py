@@ -6,14 +6,14 @@ from math import sqrt
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from onnxsurgeon_lite.debug.conversion.slopes import Slopes
+from onnxsurgeon_lite.debug.conversion.effects import Slopes
 from onnxsurgeon_lite.debug.ranking.bits import rounded
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.quantizing import Quantizing
 from onnxsurgeon_lite.surgery.gradients.tape import Term
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, rms, wide
 
 _FLOAT = TensorProto.FLOAT
 _BLOCK = 32  # weights of 4 bits with one scale
@@ -73,8 +73,8 @@ class Layer:
         last = node.op_type in ("MatMul", "Gemm", "Gather")
         # products for one number of the result: the weight's elements by its output channels
         terms = weight.size / weight.shape[-1 if last else 0] if given else 1.0
-        error = _rms(_quantized(weight, -1 if last else 0, quantizing), weight)
-        return cls(node.output[0], given, terms, _rms(weight), error, is_whole)
+        error = rms(wide(_quantized(weight, -1 if last else 0, quantizing)) - wide(weight))
+        return cls(node.output[0], given, terms, rms(wide(weight)), error, is_whole)
 
     def effect(self, work: Derivative, slopes: Slopes) -> Term:
         """Return how far quantizing moves the outputs."""
@@ -112,9 +112,3 @@ def _quantized(weight: Array, axis: int, quantizing: Quantizing) -> Array:
     if quantizing.calibrate:
         return rounded(weight, 8, axis)
     return rounded(weight.reshape(1, -1), 8, 0).reshape(weight.shape)
-
-
-def _rms(array: Array, other: Array | float = 0.0) -> float:
-    """Return the root mean square of a difference."""
-    gap = array.astype(np.float64) - np.asarray(other, np.float64)
-    return float(np.sqrt(np.mean(gap**2))) if gap.size else 0.0

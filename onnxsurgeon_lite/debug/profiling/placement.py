@@ -153,12 +153,7 @@ def _take_fused(index: GraphIndex, model: Model, runtime: Runtime, where: dict[s
 
 def _fed(index: GraphIndex) -> set[str]:
     """Return the nodes that depend on an input: the runtime folds what does not, so that it runs nowhere."""
-    values, found = set(index.inputs), set[str]()
-    for position in index.order:
-        if not values.isdisjoint(index.reads[position]):
-            found.add(index.node_id(position))
-            values.update(index.nodes[position].output)
-    return found
+    return set(map(index.node_id, index.descendants(index.next_to(index.inputs))))
 
 
 def _placement(

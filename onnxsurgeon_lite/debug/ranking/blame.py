@@ -1,21 +1,26 @@
-"""Say which nodes an output's error comes from, to first order: what each introduces, times the output's gradient."""
+"""Say which nodes an output's error comes from, to first order: what each introduces, times the output's gradient.
+
+Rounding has no gradient: it is taken of the model without its roundings, where quantizers only clip, and half precision
+is float32.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
+from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.computed_references import computed_references
 from onnxsurgeon_lite.debug.ranking.rank import alone, measured, sqnr
-from onnxsurgeon_lite.debug.ranking.smooth import smoothed, widened
 from onnxsurgeon_lite.debug.shares import Blame, BlamedNode
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, copied, walk
+from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -26,17 +31,19 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
     Stored,
+    Wide,
+    from_array,
     has_floats,
     is_array,
     numpy_dtype,
+    to_array,
     type_of,
+    wide,
 )
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _WEIGHTS = "\x01weights"  # an input: the weight of each element of the output
 _NAMED = 4
-
-Wide = NDArray[np.float64]
 
 
 def blame(
@@ -138,7 +145,7 @@ def _difference(actual: RunValue, expected: Stored) -> Wide | None:
     if actual.shape != expected.shape or "O" in (actual.dtype.kind, expected.dtype.kind):
         return None
     with np.errstate(all="ignore"):
-        return actual.astype(np.float64) - expected.astype(np.float64)
+        return wide(actual) - wide(expected)
 
 
 @dataclass(frozen=True)
@@ -229,4 +236,82 @@ class _Slopes:
         if error is None or not is_array(slope) or slope.shape != error.shape:
             return None
         with np.errstate(all="ignore"):
-            return float((slope.astype(np.float64) * error).sum() * self.scale)
+            return float((wide(slope) * error).sum() * self.scale)
+
+
+_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_DTYPES = ("to", "dtype")  # attributes that hold one
+
+
+def smoothed(index: GraphIndex, quantizers: Quantizers) -> Model | None:
+    """Return the model without the roundings of its values, which keep their names; None if it has none.
+
+    Weights stay as they are rounded.
+    """
+    # half precision shows in weights or inputs
+    half = [t for t in walk.initializers(index.model.proto) if t.data_type in _HALF]
+    halves = half or any(v.type.tensor_type.elem_type in _HALF for v in index.inputs.values())
+    if not quantizers.sources and not halves:
+        return None
+    model = index.model.copy()
+    _clip(model, index, quantizers)
+    if halves:
+        _widen(model)
+    return model
+
+
+def widened(feeds: Feeds) -> Feeds:
+    """Return feeds for a model without half precision."""
+    half = list(map(numpy_dtype, _HALF))
+    wide = {n: v for n, v in feeds.items() if is_array(v) and v.dtype in half}
+    return feeds | {name: value.astype(np.float32) for name, value in wide.items()}
+
+
+def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
+    """Put a Clip in the place of each pair of quantizers, or nothing where it differs by channel."""
+    index.learn_types(quantizers.sources.values())
+    for behind, source in quantizers.sources.items():
+        node, grid = model.proto.graph.node[index.producer[behind]], quantizers.grids[behind]
+        element, limits = index.element_of(source), list[str]()
+        # a range for each channel is no Clip: nothing is cut off then
+        for limit in () if grid.scale.ndim or not element else grid.range(()):
+            limits.append(f"{behind}\x01{len(limits)}")
+            number = np.asarray(limit, numpy_dtype(element))
+            model.proto.graph.initializer.append(from_array(number, limits[-1]))
+        operator = "Clip" if limits else "Identity"
+        node.CopyFrom(helper.make_node(operator, [source] + limits, [behind], node.name))
+
+
+def _widen(model: Model) -> None:
+    """Make all half precision float32; weights are cast when the model runs."""
+    proto = model.proto
+    # weights stay as stored, under another name; a Cast at the start of the graph makes them float32
+    for graph in walk.graphs(proto):
+        casts = [_cast_behind(t) for t in graph.initializer if t.data_type in _HALF]
+        assign(graph.node, casts + list(map(copied, graph.node)))
+        _declare(chain(graph.input, graph.output, graph.value_info))
+        _widen_attributes(graph.node)
+    for function in proto.functions:
+        _declare(function.value_info)
+        _widen_attributes(walk.with_inner(function.node))
+
+
+def _cast_behind(tensor: TensorProto) -> NodeProto:
+    name, tensor.name = tensor.name, f"{tensor.name}\x01half"
+    return helper.make_node("Cast", [tensor.name], [name], to=TensorProto.FLOAT)
+
+
+def _declare(values: Iterable[ValueInfoProto]) -> None:
+    for value in values:
+        if value.type.tensor_type.elem_type in _HALF:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+
+
+def _widen_attributes(nodes: Iterable[NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.name in _DTYPES and attribute.i in _HALF:
+                attribute.i = TensorProto.FLOAT
+            if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in _HALF:
+                wide = to_array(attribute.t).astype(np.float32)
+                attribute.t.CopyFrom(from_array(wide, attribute.t.name))

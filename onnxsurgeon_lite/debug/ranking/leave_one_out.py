@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.ranking.rank import sqnr
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, Quantizers
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -174,8 +174,7 @@ class _Partial:
         return min(sqnr(found[name], self._references[name]) for name in names)
 
     def _model(self, left: Collection[int]) -> ModelProto:
-        result = ModelProto()
-        result.CopyFrom(self.index.model.proto)
+        result = copied(self.index.model.proto)
         weights = {name: self._float_weight(name) for name in self.quantizers.weights}
         for position in left:
             node = result.graph.node[position]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection import Search, bisect, computed_references
+from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
+from onnxsurgeon_lite.debug.computed_references import computed_references
 from onnxsurgeon_lite.debug.reduction.failing import Failing
 from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.errors import (

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.debug.reduction.edits import (
     BYPASSED,
     DETAILS,
     EXACT,
+    FILLS,
     NAMES,
     STRUCTURE,
     ShrinkingEdit,
@@ -25,7 +26,6 @@ from onnxsurgeon_lite.debug.reduction.edits import (
     operated,
 )
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
-from onnxsurgeon_lite.debug.reduction.plainer import FILLS
 from onnxsurgeon_lite.errors import OutOfTime, SurgeonError
 from onnxsurgeon_lite.search.subsets import shortest_run, smallest
 

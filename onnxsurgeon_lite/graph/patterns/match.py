@@ -18,7 +18,7 @@ from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, norm
 from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import by_name, copied, is_standard, plain_domain
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, wide
 
 COMMUTATIVE = frozenset((
     "Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
@@ -530,8 +530,6 @@ def _close(array: Array, wanted: Array) -> bool:
     if not dtypes.is_float(array.dtype):
         return bool(np.array_equal(array.reshape(wanted.shape), wanted))
     with np.errstate(over="ignore"):  # a number of the pattern may be too large for half precision
-        same = wanted.astype(array.dtype).astype(np.float64)
+        same = wide(wanted.astype(array.dtype))
     precision = _PRECISION.get(array.dtype.name, 1e-6)
-    return bool(
-        np.allclose(array.astype(np.float64).reshape(same.shape), same, rtol=precision, atol=0)
-    )
+    return bool(np.allclose(wide(array).reshape(same.shape), same, rtol=precision, atol=0))

@@ -18,7 +18,6 @@ from onnxsurgeon_lite.matching.diff.protos import (
     entry_changes,
     left_over,
     tensor_changes,
-    tensor_text,
     text_changes,
     type_change,
 )
@@ -182,9 +181,8 @@ class GraphDiff:
             return
         found = self.context.compare(tensor, other)
         if found is not None:
-            texts = (
-                tensor_text(m, t) for m, t in zip(self.context.models, (tensor, other), strict=True)
-            )
+            pairs = zip(self.context.models, (tensor, other), strict=True)
+            texts = (str(model.array(each).tolist()) for model, each in pairs)
             # a few numbers are shown; of more, how many differ
             yield Change(what, *texts) if found.elements <= 8 else Change(f"{what} {found}")
 

@@ -13,7 +13,7 @@ from onnx import AttributeProto, TensorProto, TypeProto
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.diff.result import Change, tensor_kind
 from onnxsurgeon_lite.matching.nodes import NamedGraph
-from onnxsurgeon_lite.model import Model, copied, entries
+from onnxsurgeon_lite.model import copied, entries
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -165,11 +165,6 @@ def tensor_changes(tensor: TensorProto, other: TensorProto) -> list[Change]:
     if tensor.dims != other.dims:
         changes.append(Change("shape", str(list(tensor.dims)), str(list(other.dims))))
     return changes
-
-
-def tensor_text(model: Model, tensor: TensorProto) -> str:
-    """Return a small tensor's numbers as text."""
-    return str(model.array(tensor).tolist())
 
 
 def left_over(

@@ -8,7 +8,7 @@ from functools import cached_property
 from onnx import FunctionProto, GraphProto, ModelProto
 
 from onnxsurgeon_lite.graph.bodies import function_model
-from onnxsurgeon_lite.graph.index import Body, GraphIndex, described
+from onnxsurgeon_lite.graph.index import GraphIndex, described, node_id
 from onnxsurgeon_lite.model import Model, function_key
 from onnxsurgeon_lite.tensors.dtypes import Shape
 
@@ -93,7 +93,7 @@ class NamedGraph:
 
     def node_id(self, position: int) -> str:
         place = position if self.positions is None else self.positions[position]
-        return Body(self.path, ()).node_id(place)
+        return node_id(self.path, place)
 
     def describe(self, position: int) -> str:
         """Describe a node: `Conv 'name' (@3)`."""

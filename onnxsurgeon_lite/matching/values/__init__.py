@@ -15,7 +15,7 @@ from onnxsurgeon_lite.matching.values.references import (
     alignment,
     needs_alignment,
 )
-from onnxsurgeon_lite.matching.values.two_sets import set_alignment
+from onnxsurgeon_lite.matching.values.run_both import set_alignment
 
 __all__ = [
     "Alignment", "Pair", "alignment", "aligned_models", "feeds_in_order",

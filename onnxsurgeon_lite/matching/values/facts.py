@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
 from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape, is_array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
@@ -97,6 +97,12 @@ class Side:
     structured: bool = False
     outputs: list[str] = field(default_factory=list)
     weights: list[str] = field(default_factory=list)
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The shapes of the values, as far as they are known."""
+        found = self.facts.items()
+        return {name: fact.shape for name, fact in found if fact.shape is not None}
 
 
 def side_of_references(references: ReferenceSet, outputs: Iterable[str]) -> Side:

@@ -201,7 +201,7 @@ def alignment(
         own.update(each.parts if each.name in paired else [each.name])
     return Alignment(
         pairs,
-        {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None},
+        side.shapes,
         [n for n in matching.only_a if n not in own and not named.entries[n].is_input],
         by_module=True,
         notes=(
@@ -340,7 +340,6 @@ def aligned_models(
             f"no value of {references.place!r} matches a value of the model",
             "are these two exports of one network? onnxdbg match shows what they share",
         )
-    shapes = {name: fact.shape for name, fact in ours.facts.items() if fact.shape is not None}
     notes = [f"{len(pairs)} values of {references.place!r} match values of the model"]
     for where, side, names in (
         ("the model", ours, matching.only_b),
@@ -349,7 +348,7 @@ def aligned_models(
         alone = [side.facts[name] for name in names if side.facts[name].inputs]
         notes += _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
     theirs_alone = [name for name in matching.only_a if name in references]
-    fitted = renamed(references, pairs, index, shapes, theirs_alone)
+    fitted = renamed(references, pairs, index, ours.shapes, theirs_alone)
     order = _exchanged(_held(matching, other.outputs), list(other.outputs), index)
     return replace(fitted, notes=references.notes + tuple(notes), exchanged=order)
 

@@ -12,8 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
 from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.names import first
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape
-from onnxsurgeon_lite.tensors.grid import Wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, Wide
 
 _ALIKE = 0.5  # the least cosine similarity of a rounded parameter
 _ROUNDED = 0.52  # quanta: half a quantum, and what a narrow scale rounds

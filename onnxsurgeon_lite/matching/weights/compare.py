@@ -33,7 +33,6 @@ from onnxsurgeon_lite.matching.weights.folding import (
     common_epsilon,
     find_fold,
     kind,
-    may_be_plus_one,
     settled,
     sums,
 )
@@ -227,7 +226,8 @@ class _WeightSearch:
                 for dtype in {array.dtype} | dtypes:
                     with np.errstate(over="ignore"):
                         found[digest(array.astype(dtype, copy=False))].append(name)
-                if may_be_plus_one(name, array):
+                # the weight of a norm may multiply as 1 + it
+                if array.ndim == 1 and not name.endswith("bias"):
                     made = {digest(each) for dtype in dtypes for _, each in sums(array, dtype)}
                     for key in made:
                         self.sums[key].append(name)

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors.dtypes import Array, DType
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, wide
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -75,11 +75,11 @@ class FoldedWeight:
         """Fold a stored weight with output channels on `axis`."""
         shape = [1] * stored.ndim
         shape[axis] = -1
-        return np.asarray(stored.astype(np.float64) * self.factor.reshape(shape))
+        return np.asarray(wide(stored) * self.factor.reshape(shape))
 
     def bias(self, stored: Array | None) -> Floats:
         """Fold a stored bias; None for a convolution without one."""
-        bias = np.zeros_like(self.norm.mean) if stored is None else stored.astype(np.float64)
+        bias = np.zeros_like(self.norm.mean) if stored is None else wide(stored)
         return (bias - self.norm.mean) * self.factor + self.norm.shift
 
 
@@ -109,8 +109,7 @@ def find_fold(
 ) -> FoldedWeight | None:
     """Return the BatchNorm that turns the stored weight into the array, None if none fits."""
     mine, theirs = (
-        np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1).astype(np.float64)
-        for side in (array, stored)
+        wide(np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1)) for side in (array, stored)
     )
     with np.errstate(all="ignore"):
         # least squares of folded = ratio * stored, for each output channel
@@ -156,11 +155,6 @@ def _factor(norm: BatchNorm, epsilon: float) -> Floats:
 
 def _floats(checkpoint: ReferenceSet, name: str) -> Floats:
     return np.asarray(checkpoint.read(name)).astype(np.float64).reshape(-1)
-
-
-def may_be_plus_one(parameter: str, array: Array) -> bool:
-    """Return whether a parameter may be the weight of such a norm."""
-    return array.ndim == 1 and array.size > 1 and not parameter.endswith("bias")
 
 
 def sums(stored: Array, dtype: DType) -> Iterator[tuple[DType, Array]]:

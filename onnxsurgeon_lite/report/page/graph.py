@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, node_id
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.names import shown
@@ -147,7 +147,7 @@ class _Place:
 
     def node_id(self, position: int) -> str:
         """Return a node's id as results have it."""
-        return f"{self.path}/@{position}" if self.path else f"@{position}"
+        return node_id(self.path, position)
 
 
 def _places(index: GraphIndex) -> tuple[list[_Place], int]:

@@ -3,8 +3,8 @@
 from base64 import b64encode
 from html import escape
 
-from onnxsurgeon_lite.debug.stepping import Breakpoints, Reading, Readings, Stack, Stop
-from onnxsurgeon_lite.debug.stepping.results import Listing
+from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoints
+from onnxsurgeon_lite.debug.stepping.results import Listing, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.graph.selecting.browse import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report import results

@@ -2,8 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
-from onnxsurgeon_lite.debug.profiling.result import HeldTensor, ProfiledNode
+from onnxsurgeon_lite.debug.profiling.result import (
+    HeldTensor,
+    Profile,
+    ProfileComparison,
+    ProfiledNode,
+)
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import NodeNumber, marks_of, of_nodes, table
 from onnxsurgeon_lite.report.page.sight import Sight

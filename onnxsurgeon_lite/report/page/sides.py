@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
 from onnxsurgeon_lite.matching.sets import SetComparison
-from onnxsurgeon_lite.report.differences import change_texts, lines_of, only_texts
+from onnxsurgeon_lite.report.differences import change_texts, line_of, only_texts
 from onnxsurgeon_lite.report.matching import matched
 from onnxsurgeon_lite.report.metrics import Compared, measured, tensors
 from onnxsurgeon_lite.report.page import data
@@ -35,7 +35,7 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
         how = "mismatch" if wrong else "agree"
         headlines.append(f"outputs {how}: {', '.join(map(repr, wrong or result.outputs))}")
     # a difference -> its line; a node that was added has no `before`, one that was removed no `after`
-    said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
+    said = {id(d): line_of(d) for d in result.differences}
     nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
     # marks of both graphs; texts of metadata alone mark nothing
     before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Self
 
 from onnxsurgeon_lite.atomic import write_bytes
-from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.report.page import data, stored

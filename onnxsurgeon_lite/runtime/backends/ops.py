@@ -28,12 +28,9 @@ def _place(name: str) -> tuple[str, str]:
     return ("" if domain == "ai.onnx" else domain), op_type
 
 
-def as_classes(functions: Mapping[tuple[str, str], Operator]) -> list[type[OpRun]]:
-    """Return the functions as the reference evaluator takes operators."""
-    return [_as_class(*place, function) for place, function in functions.items()]
+def as_class(domain: str, op_type: str, function: Operator) -> type[OpRun]:
+    """Return a function as the reference evaluator takes operators."""
 
-
-def _as_class(domain: str, op_type: str, function: Operator) -> type[OpRun]:
     # a class with `_run`, as the evaluator asks for
     def _run(_: OpRun, *inputs: RunValue, **attributes: object) -> tuple[object, ...]:
         made = function(*inputs, **attributes)

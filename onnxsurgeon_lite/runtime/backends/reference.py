@@ -10,7 +10,7 @@ from onnx.reference.op_run import OpRun
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import few
-from onnxsurgeon_lite.runtime.backends.ops import as_classes, functions_in
+from onnxsurgeon_lite.runtime.backends.ops import as_class, functions_in
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValues
 
@@ -34,7 +34,7 @@ class Reference:
             raise UsageError(f"reference has no setting {few(sorted(unknown))}")
         file = settings.get("ops", "")
         functions = functions_in(file) if file else {}
-        self._more = as_classes(functions)
+        self._more = [as_class(*place, function) for place, function in functions.items()]
         added = tuple(f"{domain}::{op_type}" for domain, op_type in functions)
         self.abilities = Abilities(onnx.__version__, faithful=True, float64=True, operators=added)
 

@@ -10,7 +10,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import GraphIndex, function_path, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, function_path, node_id, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.model import Model, function_key, is_standard, walk
 from onnxsurgeon_lite.model.calls import FunctionKey
@@ -126,15 +126,14 @@ class Plan:
         self, scope: PrecisionScope, position: int, versions: dict[str, int]
     ) -> PrecisionStep:
         node, index = scope.target.node[position], scope.index
-        node_id = f"{scope.path}/@{position}" if scope.path else f"@{position}"
-        step = PrecisionStep(node_id, node, schema_at(node, versions))
+        step = PrecisionStep(node_id(scope.path, position), node, schema_at(node, versions))
         step.inputs = [scope.find(name) if name else None for name in node.input]
         for name in node.output:
             made = Site(name, scope, step) if name and _is_float(index, name) else None
             if made is not None and scope.sites.setdefault(name, made) is not made:
                 # the same site, where two nodes make one name, would be decided twice
                 raise GraphError(
-                    f"{node_id} makes {name!r}, which is made already",
+                    f"{step.id} makes {name!r}, which is made already",
                     "repair it: onnxdbg edit fix MODEL",
                 )
             step.outputs.append(made)
@@ -149,7 +148,7 @@ class Plan:
         for name, body in walk.bodies(node):
             _type_inputs(index, node, body)
             inner = InnerGraph.of(index, position, name).index
-            step.bodies.append(self._scope(f"{node_id}/{name}", inner, body, scope))
+            step.bodies.append(self._scope(f"{step.id}/{name}", inner, body, scope))
         function = function_of(index, node)
         if function is not None:  # a call: its function decides
             self._call(step, index, position, function)
@@ -253,7 +252,7 @@ class Plan:
             for slot, made in enumerate(step.outputs):
                 if made is not None:
                     made.is_narrow = step.is_narrow and step.makes[slot]
-            for state in self._states(step):  # and the inputs of its bodies follow their node
+            for state in step.entering:  # and the inputs of its bodies follow their node
                 state.is_narrow = step.is_narrow
         # each reader says which dtype it reads: where both are needed, `rewrite` adds a Cast
         for step in steps:
@@ -272,7 +271,7 @@ class Plan:
             )
         for step in reversed(steps):
             if step.kind == "free":
-                sites = filter(None, chain(step.outputs, self._states(step)))
+                sites = filter(None, chain(step.outputs, step.entering))
                 # A node becomes wide only between wide neighbors: one wide side alone costs one Cast either way.
                 users = list(chain.from_iterable(map(self._users, sites)))
                 # nothing reads it in either dtype, and it does move a value
@@ -324,11 +323,6 @@ class Plan:
         """Return what a node that only moves numbers moves: its inputs, and the results of its bodies."""
         inner = list(chain.from_iterable(map(_outputs, step.bodies)))
         return [site for site in step.inputs + inner if site is not None]
-
-    def _states(self, step: PrecisionStep) -> list[Site]:
-        """Return the float32 inputs of a node's bodies."""
-        sites = chain.from_iterable(body.sites.values() for body in step.bodies)
-        return [site for site in sites if site.maker is None and site.constant is None]
 
     def _users(self, site: Site) -> list[bool]:
         """Return of each reader whether it reads the value in float32."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
@@ -66,6 +67,12 @@ class PrecisionStep:
     @property
     def is_narrow(self) -> bool:
         return self.kind == "narrow"
+
+    @property
+    def entering(self) -> list[Site]:
+        """The float32 inputs of its bodies."""
+        sites = chain.from_iterable(body.sites.values() for body in self.bodies)
+        return [site for site in sites if site.maker is None and site.constant is None]
 
     def wants(self, slot: int) -> bool:
         """Return whether it reads an input narrow."""

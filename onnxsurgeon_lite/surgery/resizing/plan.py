@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto
 
-from onnxsurgeon_lite.graph.index import described
+from onnxsurgeon_lite.graph.index import described, node_id
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, ratio, varies
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -65,7 +65,7 @@ class Scope:
         return None
 
     def place(self, position: int) -> str:
-        return f"{self.path}/@{position}" if self.path else f"@{position}"
+        return node_id(self.path, position)
 
     def describe(self, position: int) -> str:
         return described(self.graph.node[position], self.place(position))

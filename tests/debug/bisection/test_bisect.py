@@ -12,7 +12,8 @@ from onnx import ModelProto, helper, numpy_helper, parser
 
 from kit import FIXTURES
 from onnxsurgeon_lite import load, open_references, save_tensors
-from onnxsurgeon_lite.debug.bisection import Search, bisect, finished, reproducing
+from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
+from onnxsurgeon_lite.debug.bisection.reproducer import finished, reproducing
 from onnxsurgeon_lite.errors import FeedsError, OutputExistsError, ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Recipe, feeds_from, make_feeds

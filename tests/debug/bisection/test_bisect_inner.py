@@ -11,15 +11,12 @@ from onnx import parser
 import onnxsurgeon_lite as osl
 from kit.bodies import BRANCH, CALLS, LOOP, PLANTED, loaded
 from onnxsurgeon_lite import Model, SetOp, load, open_references
-from onnxsurgeon_lite.debug.bisection import (
-    bisect,
-    computed_references,
-    find,
-    finished,
-    reproducing,
-)
+from onnxsurgeon_lite.debug.bisection.bisect import bisect
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
+from onnxsurgeon_lite.debug.bisection.find import find
+from onnxsurgeon_lite.debug.bisection.reproducer import finished, reproducing
 from onnxsurgeon_lite.debug.causes.finding import Finder
+from onnxsurgeon_lite.debug.computed_references import computed_references
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.targets import chosen_nodes

@@ -13,7 +13,8 @@ import transformers
 import onnxsurgeon_lite as osl
 from kit.faults import ARCHITECTURES, FAULTS, Output, every_node, export
 from onnxsurgeon_lite import load, open_references
-from onnxsurgeon_lite.debug.bisection import BisectResult, Search, bisect
+from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
+from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.feeds import Recipe, feeds_from, make_feeds

@@ -12,7 +12,7 @@ import transformers
 from kit import AS_WRITTEN
 from kit.faults import Output
 from onnxsurgeon_lite import Extract, load, open_references, save
-from onnxsurgeon_lite.debug.bisection import bisect
+from onnxsurgeon_lite.debug.bisection.bisect import bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds

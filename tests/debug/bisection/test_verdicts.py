@@ -7,7 +7,8 @@ from onnx import ModelProto, helper, numpy_helper, parser
 import onnxsurgeon_lite as osl
 from kit.bisecting import Case, altered, parsed, random, verdicts
 from onnxsurgeon_lite import open_references, save_tensors
-from onnxsurgeon_lite.debug.bisection import Search, bisect, find
+from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
+from onnxsurgeon_lite.debug.bisection.find import find
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, judge
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex

@@ -9,21 +9,19 @@ from onnx import ModelProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import is_bias_scale
 from onnxsurgeon_lite.debug.bisection.quantized.grids import (
+    Parameter,
     Saturation,
     UnlikeBias,
+    parameters_of,
     saturations,
+    scale_of,
+    steps_to,
     unlike_biases,
     unlike_pairs,
     unlike_weights,
 )
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
-from onnxsurgeon_lite.debug.bisection.quantized.parameters import (
-    Parameter,
-    parameters_of,
-    scale_of,
-    steps_to,
-)
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken, shifted
 from onnxsurgeon_lite.debug.result import Finding, Verdict
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -33,8 +31,8 @@ from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
-from onnxsurgeon_lite.tensors.grid import Grid, Wide, rms
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, Wide, is_array, rms
+from onnxsurgeon_lite.tensors.grid import Grid
 
 _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxsurgeon_lite.tensors.grid import Wide
+from onnxsurgeon_lite.tensors.dtypes import Wide
 
 # Limits, in standard deviations of what the same measure gives for rounding alone.
 _RMS, _MEAN, _ALONG = 4.0, 8.0, 8.0  # standard deviations, known from few runs

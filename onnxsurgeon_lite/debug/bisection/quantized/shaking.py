@@ -10,6 +10,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.observe import original
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, from_array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
@@ -27,15 +28,13 @@ def shaken(
     The noise is up to half a quantum, or a share of that. Equal elements of a vector are rounded alike, so they get
     equal noise; a matrix is shaken element by element.
     """
-    result = ModelProto()
-    result.CopyFrom(part)
-    nodes = list(result.graph.node)
+    result = copied(part)
     made = result.graph.node
     del made[:]
     feeds: list[dict[str, Array]] = [{} for _ in range(runs)]
     # scales that DynamicQuantizeLinear computes: their quantum is known at run time only, so the noise reads them
-    computed = {node.output[1] for node in nodes if node.op_type == DYNAMIC and share == 1}
-    for number, node in enumerate(nodes):
+    computed = {n.output[1] for n in part.graph.node if n.op_type == DYNAMIC and share == 1}
+    for number, node in enumerate(part.graph.node):
         made.append(node)
         name = node.output[0]
         grid = _grid(quantizers, node, share)
@@ -115,12 +114,10 @@ def noise_like(
 
 def shifted(part: ModelProto, quantizers: Quantizers, constants: bool) -> ModelProto:
     """Return a part whose zero points are one off: those of constants, or those of all else that is dequantized."""
-    result = ModelProto()
-    result.CopyFrom(part)
-    nodes = list(result.graph.node)
+    result = copied(part)
     made = result.graph.node
     del made[:]
-    for node in nodes:
+    for node in part.graph.node:
         made.append(node)
         name = node.output[0]
         grid = _grid(quantizers, node)

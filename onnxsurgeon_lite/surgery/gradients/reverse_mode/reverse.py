@@ -8,6 +8,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.table import every_read
+from onnxsurgeon_lite.graph.text import operator_text
 from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.bodies import through_if, through_loop
@@ -79,9 +80,9 @@ class Reverse:
 
     def _is_smooth(self, name: str) -> bool:
         kind = self.tape.type_of(name)
-        if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.elem_type:
-            return True  # its rule asks for what it needs
-        return is_float(kind.tensor_type.elem_type)
+        element = 0 if kind is None else kind.tensor_type.elem_type
+        # of an unknown dtype: its rule asks for what it needs
+        return not element or is_float(element)
 
     def _total(self, found: dict[str, list[Term]], name: str) -> Term | None:
         terms = found.get(name) if name else None
@@ -167,7 +168,7 @@ class MissingRule(EditError):
 
 def missing_rule(node: NodeProto) -> MissingRule:
     """Return the error for a node."""
-    operator = "::".join(filter(None, (node.domain, node.op_type)))
+    operator = operator_text(node.domain, node.op_type)
     error = MissingRule(
         f"{operator} has no gradient rule", "leave it out of the path: choose another --to or --of"
     )
