@@ -182,7 +182,7 @@ class Staging:
 
 def _appeared(file: IO[bytes], target: Path) -> Path:
     """Give a file without a name a temporary one beside the target, else a copy of it."""
-    name = target.parent / f"{temporary_prefix(target)}{os.urandom(4).hex()}{WRITING}"
+    name = temporary_place(target)
     try:
         # Linux can give the open file a name; else it is copied
         os.link(f"/proc/self/fd/{file.fileno()}", name)
@@ -291,7 +291,7 @@ class NewFolder:
                 _step_aside(self.target, self.path)
 
 
-def temporary_folder(target: Path) -> Path:
+def temporary_place(target: Path) -> Path:
     """Return a name beside a folder for what will be renamed to it; if it is left behind, the next run removes it."""
     return target.with_name(f"{temporary_prefix(target)}{os.urandom(4).hex()}{WRITING}")
 

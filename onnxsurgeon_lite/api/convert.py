@@ -97,7 +97,7 @@ def convert(
         guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
         result = _guarded(guard)
         if report:
-            from onnxsurgeon_lite.debug.conversion.introduced import introduced
+            from onnxsurgeon_lite.debug.conversion.guard import introduced
 
             result = replace(result, report=introduced(guard, {k.id for k in result.kept}))
         return call.done(result)

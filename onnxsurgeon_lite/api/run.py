@@ -75,7 +75,7 @@ def run(
         from onnxsurgeon_lite.graph.selecting.select import select_values
         from onnxsurgeon_lite.runtime import run as running
         from onnxsurgeon_lite.runtime.optimized import kernel_values
-        from onnxsurgeon_lite.runtime.wider import computed_wider
+        from onnxsurgeon_lite.runtime.run import computed_wider
 
         index = call.index(model)
         wanted, kernels = _wanted(index, [fetch] if isinstance(fetch, str) else fetch)

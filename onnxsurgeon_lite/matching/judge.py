@@ -283,7 +283,7 @@ class Metric:
 
     name: str
     function: Callable[..., object]
-    limit: float = 0.0
+    limit: float
     whole: bool = False
 
     @classmethod

@@ -145,9 +145,9 @@ class CompareSamples(SampleJob):
     other_options: RuntimeOptions | None = None
     named: Mapping[str, str] = field(default_factory=dict)
     second: RuntimeOptions | None = None
-    tolerance: Tolerance | None = None
+    tolerance: Tolerance | None
     every: bool = False
-    metric: Metric | None = None
+    metric: Metric | None
 
     def opened(self) -> "SampleComparing":
         """Open what compares."""

@@ -316,7 +316,7 @@ class RecordSamples(SampleJob):
         budget: bytes of values that are computed at once. together: all values of a sample are less.
     """
 
-    values: Sequence[str] = ()
+    values: Sequence[str]
     wide: bool = False
     budget: int
     together: bool = False

@@ -615,12 +615,12 @@ class _Folder:
         key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         alive, version, where = self._written.get(key, (None, 0, {}))
         if alive is None or alive() is None or version != tensor._version:
-            where = self._write(name, tensor)
+            where = self._write(tensor)
             self._written[key] = weakref.ref(tensor), tensor._version, where
         self._names.add((self.sample, name))
         self.entries.append({"name": name, "sample": self.sample} | where | known)
 
-    def _write(self, name: str, tensor: torch.Tensor) -> dict[str, object]:
+    def _write(self, tensor: torch.Tensor) -> dict[str, object]:
         data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
         length, offset = data.numel() * data.element_size(), self._file.tell()
         # the bytes themselves: numpy has no bfloat16

@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
-from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
-from onnxsurgeon_lite.debug.bisection.quantized.shaking import noise_like, shaken
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import Errors, noise_like, shaken
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.errors import RuntimeFailure

@@ -5,7 +5,7 @@ from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, embedded_size
 from onnxsurgeon_lite.surgery.precision import Plan, Rewriting
 from onnxsurgeon_lite.surgery.precision.losses import casts, constant_notes, left_notes
-from onnxsurgeon_lite.surgery.precision.request import plan_of
+from onnxsurgeon_lite.surgery.precision.plan import plan_of
 
 
 def converted(model: Model, to: str, keep: tuple[str, ...], io: bool) -> Conversion:

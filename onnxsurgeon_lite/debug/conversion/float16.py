@@ -46,7 +46,7 @@ class Float16Risk:
     elements: int
     clamped: tuple[str, ...]
     keep: bool
-    place: str = ""
+    place: str
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,15 +1,22 @@
-"""Convert, compute the outputs with one rounding per edge, and keep in float32 what the goal needs."""
+"""Convert, compute the outputs with one rounding per edge, and keep in float32 what the goal needs.
 
+For a report it says how much error each node brings to the outputs.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import hypot, isfinite
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
+from onnxsurgeon_lite.debug.conversion.result import Introduced
 from onnxsurgeon_lite.debug.conversion.simulation import Simulating
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.matching.judge import Values
 from onnxsurgeon_lite.model import Model, embedded_size, function_key, load, save
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared
@@ -20,7 +27,7 @@ from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.precision import EXACT, Plan, PrecisionStep, Site
 from onnxsurgeon_lite.surgery.precision.losses import extremes
-from onnxsurgeon_lite.surgery.precision.request import NARROW, plan_of
+from onnxsurgeon_lite.surgery.precision.plan import NARROW, plan_of
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.narrow import largest
@@ -213,3 +220,35 @@ class Guard:
             for site in scope.sites.values()
             if site.constant is not None and extremes(self.model, site.constant)[0] > limit
         )
+
+
+def introduced(guard: Guard, kept: Collection[str]) -> list[Introduced]:
+    """Return what the roundings of each node's results and constants do, to first order, the largest first."""
+    by_step = defaultdict[PrecisionStep, list[Site]](list)
+    for unit in guard.units:
+        # a result counts for its maker, a constant for all that read it
+        for step in [unit.maker] if unit.constant is None else [r for r, _ in unit.readers]:
+            if step is not None:
+                by_step[step].append(unit)
+    found = [_introduced(step, units, guard, kept) for step, units in by_step.items()]
+    return sorted(found, key=lambda n: (n.error is not None, -(n.error or 0.0)))
+
+
+def _introduced(
+    step: PrecisionStep, units: list[Site], guard: Guard, kept: Collection[str]
+) -> Introduced:
+    node, effects = step.node, [guard.effects.get(unit, Effect()) for unit in units]
+    error = hypot(*(e.error for e in effects))
+    high = max((e.largest for e in effects if e.largest is not None), default=None)
+    low = min((e.smallest for e in effects if e.smallest is not None), default=None)
+    place = str(Provenances([node], {})[0])
+    return Introduced(
+        node.doc_string,
+        node.name,
+        node.op_type,
+        error if isfinite(error) else None,
+        low,
+        high,
+        node.doc_string in kept,
+        place,
+    )

@@ -33,7 +33,7 @@ class Introduced:
     smallest: float | None
     largest: float | None
     kept: bool
-    place: str = ""
+    place: str
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,7 +1,7 @@
 """What a runtime fused in a model, and what keeps it from fusing more."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.profiling.parts import made_values
@@ -45,9 +45,9 @@ class Fusions(Shown):
         ['FusedMatMul', 'BiasGelu']
     """
 
-    optimizers: str = ""
-    made: list[Fusion] = field(default_factory=list)
-    missed: list[Fusion] = field(default_factory=list)
+    optimizers: str
+    made: list[Fusion]
+    missed: list[Fusion]
 
 
 def fusions(index: GraphIndex, optimized: GraphIndex) -> Fusions:

@@ -38,8 +38,8 @@ class PlacedNode:
     id: str
     op_type: str
     name: str
-    provider: str = ""
-    part: int | None = None
+    provider: str
+    part: int | None
 
 
 @dataclass(repr=False)
@@ -62,7 +62,7 @@ class Placement(Shown):
 
     provider: str
     nodes: list[PlacedNode]
-    parts: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int]
     crossings: list[str] = field(default_factory=list)
     made: dict[str, list[str]] = field(default_factory=dict)
     watched: bool = False

@@ -98,7 +98,7 @@ class Profile(Shown):
     model: str
     runs: int
     seconds: float
-    nodes: list[ProfiledNode] = field(default_factory=list)
+    nodes: list[ProfiledNode]
     held: list[HeldTensor] = field(default_factory=list)
     peak: int = 0
     provider: str = ""

@@ -44,7 +44,7 @@ class RankedNode:
     value: str
     own_db: float
     total_db: float
-    place: str = ""
+    place: str
     median_db: float | None = None
     samples: int = 1
 
@@ -159,7 +159,7 @@ class RankSamples(SampleJob):
         other: the model whose values are the references.
     """
 
-    other: Model | None = None
+    other: Model | None
 
     def opened(self) -> "_Ranking":
         """Open what ranks."""

@@ -29,7 +29,7 @@ class Trimmed:
     """Two trimmed graphs, with their equal nodes (positions) and initializers (names)."""
 
     scopes: tuple[NamedGraph, NamedGraph]
-    pairs: list[tuple[int, int]] = field(default_factory=list)
+    pairs: list[tuple[int, int]]
     constants: set[str] = field(default_factory=set)
 
 

@@ -1,16 +1,116 @@
-"""Trace a model, and inline the functions in which something must change."""
+"""Trace a model, and inline the functions in which something must change.
+
+Of two exports of a network at different sizes, the constants that differ depend on the sizes.
+"""
 
 from collections.abc import Sequence
-from itertools import chain
+from fractions import Fraction
+from itertools import chain, combinations
+from math import prod
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model, function_key
+from onnxsurgeon_lite.graph.schemas import held
+from onnxsurgeon_lite.model import Model, function_key, is_external
 from onnxsurgeon_lite.surgery.inlining import inline
-from onnxsurgeon_lite.surgery.resizing.exports import differences
+from onnxsurgeon_lite.surgery.resizing.inference import MOST_ELEMENTS
 from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Symbol
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, product
 from onnxsurgeon_lite.surgery.resizing.symbols import tied
 from onnxsurgeon_lite.surgery.resizing.trace import Called, trace
+from onnxsurgeon_lite.surgery.resizing.visit import Hints
+from onnxsurgeon_lite.tensors import dtypes
+
+
+def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints:
+    """Return the value at each trial of those small integer operands in which the second model differs."""
+    one, two = GraphIndex.of(first), GraphIndex.of(second)
+    names = [[node.op_type for node in index.nodes] for index in (one, two)]
+    if names[0] != names[1]:
+        raise ShapeError(
+            f"the exports differ in more than sizes: {len(names[0])} and {len(names[1])} nodes",
+            "export both the same way, and both at sizes above 1",
+        )
+    # a dimension that both exports have at the same size shows nothing
+    sizes = {s: _size_in(two, s) for s in symbols if s.changes and s.own is not None}
+    differing = {s: size for s, size in sizes.items() if size is not None and size != s.own}
+    if not differing:
+        raise ShapeError(
+            "both exports have the same sizes in the dimensions to change",
+            "export the second at another size",
+        )
+    hints: Hints = {}
+    for position, (node, other) in enumerate(zip(one.nodes, two.nodes, strict=True)):
+        for slot in range(min(len(node.input), len(other.input))):
+            numbers, others = _numbers(one, node.input[slot]), _numbers(two, other.input[slot])
+            if numbers is None or others is None or len(numbers) != len(others):
+                continue
+            # -1 means "the rest" and follows by itself
+            if numbers != others and -1 not in numbers + others:
+                hints[position, slot] = _all_following(
+                    numbers, others, differing, one.describe(position)
+                )
+    return hints
+
+
+def _size_in(index: GraphIndex, symbol: Symbol) -> int | None:
+    """Return a dimension's size in another export; inputs are matched by position, because names can differ."""
+    name, axis = symbol.places[0]
+    info = index.inputs.get(name)
+    dims = info.type.tensor_type.shape.dim if info is not None else ()
+    return int(dims[axis].dim_value) if axis < len(dims) else None
+
+
+def _numbers(index: GraphIndex, name: str) -> list[int] | None:
+    """Return the elements of a small integer constant."""
+    tensor = held(index, name)
+    if tensor is None or is_external(tensor):
+        return None
+    array = dtypes.to_array(tensor)
+    if array.dtype.kind != "i" or array.size > MOST_ELEMENTS:
+        return None
+    return [int(number) for number in array.reshape(-1)]
+
+
+def _all_following(
+    numbers: list[int], others: list[int], differing: dict[Symbol, int], where: str
+) -> list[Size] | ShapeError:
+    """Return the sizes of an operand's elements, or the error to raise if nothing else determines them."""
+    sizes = list[Size]()
+    for own, other in zip(numbers, others, strict=True):
+        found = _following(own, other, differing)
+        if len(found) != 1:  # exactly one explanation, or the user must export again
+            what = "depend on several dimensions" if found else "not be a multiple of a dimension"
+            return ShapeError(
+                f"{where} has {own} in one export and {other} in the other, which may {what}",
+                "export the second model with every dimension changed by a different factor",
+            )
+        sizes += found
+    return sizes
+
+
+def _following(own: int, other: int, differing: dict[Symbol, int]) -> set[Size]:
+    """Return the sizes that are `own` in one export and `other` in the other: multiples first, else with an offset."""
+    if own == other:
+        # the same in both exports: it does not depend on a size
+        return {constant(own, len(next(iter(differing)).sizes))}
+    # number = slope * size + offset, for each product of dimensions: two exports give two equations. A multiple (no
+    # offset) is preferred; an offset is believed for a single dimension only.
+    multiples = set[Size]()
+    lines = set[Size]()
+    for count in range(1, len(differing) + 1):
+        for group in combinations(differing, count):
+            sizes = product([symbol.sizes for symbol in group])
+            there = prod(differing[symbol] for symbol in group)
+            if there == sizes[0]:
+                continue
+            slope = Fraction(other - own, there - sizes[0])
+            offset = own - slope * sizes[0]
+            numbers = [slope * size + offset for size in sizes]
+            # whole numbers at every trial
+            if all(number.denominator == 1 for number in numbers) and (count == 1 or not offset):
+                (lines if offset else multiples).add(tuple(int(number) for number in numbers))
+    return multiples or lines
 
 
 def follow(

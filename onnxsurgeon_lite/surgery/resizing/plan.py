@@ -118,7 +118,7 @@ class Ramp:
     base: Array
     step: Array
     entry: Entry
-    onto: bool = False
+    onto: bool
 
 
 @dataclass

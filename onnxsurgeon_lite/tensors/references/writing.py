@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 from onnx import SequenceProto, TensorProto
 
-from onnxsurgeon_lite.atomic import Staging, real_place, rename_folder, temporary_folder
+from onnxsurgeon_lite.atomic import Staging, real_place, rename_folder, temporary_place
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
@@ -52,7 +52,7 @@ class FolderWriter:
             local = self._local.enter_context(TemporaryFolder())
             self._target, self.folder = self.folder, Path(local, self.folder.name)
         new = not os.path.lexists(self.folder)
-        self._place = temporary_folder(self.folder) if new else self.folder
+        self._place = temporary_place(self.folder) if new else self.folder
         if make_folder(self._place, self.folder):  # or fails at once
             self._place.rmdir()
         self._old = values_files(self._place)

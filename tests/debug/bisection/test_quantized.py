@@ -24,7 +24,7 @@ from kit.bisecting import altered, parsed, random
 from kit.quantized import Quantized, Samples, attention
 from onnxsurgeon_lite.debug.bisection.quantized import expanding
 from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination
-from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import Errors
 from onnxsurgeon_lite.errors import ReferenceSetError
 
 LAYERS = 6

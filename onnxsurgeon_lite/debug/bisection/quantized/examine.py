@@ -21,8 +21,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.grids import (
     unlike_weights,
 )
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
-from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
-from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken, shifted
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import Errors, shaken, shifted
 from onnxsurgeon_lite.debug.result import Finding, Verdict
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
