@@ -482,7 +482,7 @@ def _drop(
     # values that are still in use, by the names that they have now
     used = {names.get(name, name) for name in left | outputs} | outputs
     for node in added:
-        used.update(node.input, captured(node) if node.attribute else ())
+        used.update(node.input, node.output, captured(node) if node.attribute else ())
     gone = {name for name in read - used if constant(index, name) is not None}
     made -= used
     drop(target.value_info, lambda info: info.name in made | gone)

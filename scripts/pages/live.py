@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import griffe
@@ -34,7 +35,7 @@ class LiveFunctions(griffe.Extension):
             elif inspect.isclass(live):
                 home = live.__module__.removeprefix("onnxsurgeon_lite.")
                 pkg.set_member(name, griffe.Alias(name, pkg[f"{home}.{live.__name__}"]))
-            elif isinstance(live, dict):
+            elif isinstance(live, Mapping):
                 about = griffe.Docstring("Verb -> its pass.")
                 pkg.set_member(name, griffe.Attribute(name, docstring=about, parent=pkg))
 
