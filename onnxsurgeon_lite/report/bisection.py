@@ -38,7 +38,8 @@ _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node
 def show_headlines(result: BisectResult, told: str) -> str:
     """Show what is certain before causes are searched, and was not told before; return what is told now."""
     lines = list(headlines(result))
-    notes = [note for note in list(result.told) + list(result.notes) if note not in told]
+    every = list(result.told) + list(result.notes)
+    notes = [note for note in every if note not in told]
     show_notes(notes)
     if not told.endswith("\n".join(lines)):
         say_all(lines)

@@ -93,12 +93,11 @@ class Bypass:
         """Return whether one value can replace another, as far as types are known."""
         one, two = self.index.type_of(value), self.index.type_of(other)
         if exactly:
+            if one is None or one != two or not is_complete(one):
+                return False
             # two sizes without a name are not known to be equal
-            is_known = one is not None and is_complete(one)
             named = all(dim.WhichOneof("value") for dim in dims_of(one))
-            return (
-                is_known and named and one == two and self.index.element_of(value) not in _COUNTING
-            )
+            return named and self.index.element_of(value) not in _COUNTING
         return one is None or two is None or not contradicts(one, two)
 
     def _outside(self, value: str) -> set[int]:

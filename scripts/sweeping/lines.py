@@ -16,6 +16,7 @@ the value of its name has in the model, every node and weight is there, and noth
     NHWC          the input is transposed
     trains        what trains has other values
     shallower     a layer is gone: values have other numbers, of the same shapes and dtypes
+    runtime       operators of onnxruntime come in, which onnx.checker does not know
     looks         nothing is written
 """
 
@@ -102,7 +103,7 @@ edit simplify MODEL OUT : removes
 edit skip-noops MODEL OUT : removes
 edit sort MODEL OUT
 edit standardize MODEL OUT : removes near
-edit fuse MODEL OUT : removes near
+edit fuse MODEL OUT : removes near runtime
 edit unshare MODEL WEIGHT OUT
 edit inference MODEL OUT : trains
 """

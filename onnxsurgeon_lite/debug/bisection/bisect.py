@@ -650,9 +650,9 @@ class _Bisection:
         if stored is None or actual is None or unlike(actual, stored):
             return  # other feeds may have been given
         # a body is searched later, and is the headline then
-        inner = culprit.seen or culprit.misses or bodies(self.index, int(culprit.id[1:]))
-        alone = len(culprit.region) == 1 and not inner
-        if alone and not may_be_rounded(culprit, self.result, self.index):
+        if culprit.seen or culprit.misses or bodies(self.index, int(culprit.id[1:])):
+            return
+        if len(culprit.region) == 1 and not may_be_rounded(culprit, self.result, self.index):
             self.search.tell(self.result)
 
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:

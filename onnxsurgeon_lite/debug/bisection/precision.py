@@ -73,7 +73,8 @@ def may_be_rounded(culprit: Culprit, result: BisectResult, index: GraphIndex) ->
     if culprit.op_type not in _PRODUCTS:
         return False
     most = max(most for most, _ in _FORMATS.values())
-    return max(_errors(culprit, result, index, side)[0] for side in (0, 1)) <= _ROOM * most
+    found = [_errors(culprit, result, index, side)[0] for side in (0, 1)]
+    return max(found) <= _ROOM * most
 
 
 def _are_of(name: str, worst: float, left: Mapping[str, float]) -> bool:

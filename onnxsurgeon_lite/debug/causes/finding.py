@@ -612,7 +612,7 @@ class Finder:
         for name in wrong if len(wrong) > 1 else ():
             part = replace(culprit, value=name, outputs=[name], seen=[])
             alone = place.alone(name, parts[name])
-            causes, _ = self._search(alone, part, self._families(), ())
+            causes, _ = self._search(alone, part, self._families(), SOLVED)
             for cause in causes[:1]:
                 steps += cause.steps
                 said.append(cause.sentence.partition(" (max abs ")[0])

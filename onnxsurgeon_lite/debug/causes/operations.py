@@ -236,8 +236,8 @@ def missing_activation(place: Place, right: Right) -> Hypotheses:
             yield _missing(title, right, right.edit(op_type, _TANH_LIKE if more else ()))
     for title, low, high in _clips():
         if right.is_close(partial(np.clip, a_min=low, a_max=high)):
-            edit = right.edit("Clip", constants=(("low", low), ("high", high)))
-            yield _missing(title, right, edit)
+            limits = ("low", low), ("high", high)
+            yield _missing(title, right, right.edit("Clip", constants=limits))
 
 
 def _clips() -> Iterator[tuple[str, float, float]]:
@@ -366,7 +366,8 @@ def _activating(
     """Yield limits that a value exceeds, and activations for which the opset has no operator."""
     for title, low, high in _clips():
         if array.size and (array.min() < low or array.max() > high):
-            yield title, (Insert(name, "Clip", to=to, constants=(("low", low), ("high", high))),)
+            limits = ("low", low), ("high", high)
+            yield title, (Insert(name, "Clip", to=to, constants=limits),)
     for activation, (title, *_) in _ACTIVATIONS.items():
         if activation in FORMULAS and not _is_operator(place, activation):
             new = f"{name}_activated"

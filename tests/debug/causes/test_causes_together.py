@@ -597,3 +597,39 @@ def test_an_operator_that_is_wrong_at_all_nodes_explains_what_several_values_sho
 
     assert "should be Relu" in causes[0]
     assert causes == causes[:1] * len(causes)
+
+
+def test_a_wrong_score_and_a_wrong_box_of_one_detector_are_named_behind_what_they_share():
+    text = """
+        g (float[1,6,8,8] f) => (float[1,1,64] s, float[1,64,4] b) {
+            h = Relu(f)
+            c = Conv <kernel_shape = [1,1]> (h, ws)
+            d = Add(c, bias)
+            e = Sigmoid(d)
+            s = Reshape(e, scores)
+            i = Conv <kernel_shape = [1,1]> (h, wb)
+            j = Reshape(i, boxes)
+            k = Transpose <perm = [0,2,1]> (j)
+            l = Tanh(k)
+            b = Mul(l, scale)
+        }
+    """
+    known = {
+        "ws": numbers(1, 6, 1, 1, seed=1),
+        "wb": numbers(4, 6, 1, 1, seed=2),
+        "scores": np.array([1, 1, 64]),
+        "boxes": np.array([1, 4, 64]),
+    }
+    right = model(text, bias=np.float32([[[[-0.3]]]]), scale=np.float32([0.4]), **known)
+    wrong = model(text, bias=np.float32([[[[0.2]]]]), scale=np.float32([0.7]), **known)
+    f, fresh = numbers(1, 6, 8, 8), numbers(1, 6, 8, 8, seed=9)
+
+    result = osl.bisect(wrong, osl.run(right, feeds={"f": f}), feeds={"f": f})
+
+    (culprit,) = result.culprits
+    assert "'scale' of Mul" in culprit.causes[0].sentence
+    assert "'bias' of Add" in culprit.causes[0].sentence
+    made, expected = (
+        osl.run(m, feeds={"f": fresh}) for m in (osl.repair(wrong, result).model, right)
+    )
+    assert osl.compare_sets(made, expected).match
