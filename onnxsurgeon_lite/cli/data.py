@@ -102,8 +102,8 @@ def move(
 def link(call: "Change", target: Target) -> None:
     """Write a model whose data is a checkpoint's own file: tensors with the same bytes refer to it.
 
-    $ onnxdbg data link model.onnx weights.safetensors
-    $ onnxdbg data link model.onnx weights.safetensors -o linked.onnx --dry-run
+    $ onnxdbg data link layer.onnx layer.safetensors
+    $ onnxdbg data link layer.onnx layer.safetensors -o linked.onnx --dry-run
 
     Args:
         checkpoint: A safetensors file, in the folder of the output or below.

@@ -685,8 +685,8 @@ def standardize() -> None:
 def fuse() -> None:
     """Replace parts by onnxruntime's operators: norms, activations, attention; standardize undoes it.
 
-    $ onnxdbg edit fuse export.onnx
-    $ onnxdbg edit fuse export.onnx --verify --dry-run
+    $ onnxdbg edit fuse block.onnx
+    $ onnxdbg edit fuse block.onnx --verify --dry-run
     """
 
 

@@ -3,11 +3,13 @@
 import re
 import shlex
 import shutil
+from collections import deque
 
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
@@ -34,6 +36,8 @@ CRASHES = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[2,3] x) => (float[n,m] y) { h = Relu(x)  s = Constant<value_ints = [7]>()  y = Reshape(h, s) }"""
 PACKAGE = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
 g (float[2,3] x) => (float[2,3] y) { y = com.microsoft.QuickGelu (x) }"""
+LAYER = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,32] x) => (float[2,32] y) { y = MatMul(x, w) }"""
 PATCH = 'def edit(graph):\n    graph.nodes[7].op = "Sub"\n'
 
 
@@ -70,14 +74,26 @@ def test_every_example_runs(tmp_path, monkeypatch):
     onnx.save(parser.parse_model(CRASHES), tmp_path / "crashes.onnx")
     onnx.save(parser.parse_model(PACKAGE), tmp_path / "package.onnx")
     osl.save(packages.decoder(packages.checkpoint(3)), tmp_path / "decoder.onnx")
+    layer, square = parser.parse_model(LAYER), np.ones((32, 32), np.float32)
+    layer.graph.initializer.append(numpy_helper.from_array(square, "w"))
+    onnx.save(layer, tmp_path / "layer.onnx")
+    save_file({"layer.weight": square}, tmp_path / "layer.safetensors")
     (tmp_path / "check.py").write_text("raise SystemExit('not supported')")
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
     monkeypatch.chdir(tmp_path)
 
-    for line in re.findall(r"^\$ (.*)", "\n".join(HELP.values()), re.MULTILINE):
+    lines = deque(re.findall(r"^\$ (.*)", "\n".join(HELP.values()), re.MULTILINE))
+    late = set[str]()
+    while lines:
+        line = lines.popleft()
         words, _, file = line.partition(" > ")
         done = CliRunner().invoke(app, shlex.split(words)[1:])
+        # once more behind the others: one of them may write what it reads
+        if "cannot read" in done.output and line not in late:
+            late.add(line)
+            lines.append(line)
+            continue
         if file:
             (tmp_path / file).write_text(done.stdout)
 
