@@ -36,7 +36,7 @@ _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node
 
 
 def show_headlines(result: BisectResult, told: str) -> str:
-    """Show what is certain before causes are searched, and was not told before; return what is told now."""
+    """Print what is certain before causes are searched, unless `told` has it; return all that is printed by now."""
     lines = list(headlines(result))
     every = list(result.told) + list(result.notes)
     notes = [note for note in every if note not in told]
