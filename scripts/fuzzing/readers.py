@@ -201,6 +201,7 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
         ),
     ),
     "polygraphy": ("damaged.json", _read_all, lambda _: _polygraphy()),
+    "etdump": ("damaged.etdp", _read_all, lambda folder: _etdump(folder)),
     "raw": ("raw/shapes.json", lambda path: _read_all(path.parent), lambda folder: _raw(folder)),
     "profile": (
         "trt.json",
@@ -235,6 +236,13 @@ def _polygraphy() -> bytes:
     sample = {"outputs": {"a": late, "b": plain}, "polygraphy_class": "IterationResult"}
     results = {"lst": [["onnxrt", [sample, sample]]], "polygraphy_class": "RunResults"}
     return json.dumps(results).encode()
+
+
+def _etdump(folder: Path) -> bytes:
+    """Copy the buffer of a real dump; the dump is what gets damaged."""
+    kept = Path(__file__).resolve().parents[2] / "fixtures/references/executorch"
+    (folder / "etdump/damaged.bin").write_bytes((kept / "layers.bin").read_bytes())
+    return (kept / "layers.etdp").read_bytes()
 
 
 def _raw(folder: Path) -> bytes:

@@ -27,6 +27,7 @@ from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.system import read_at
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Stored
+from onnxsurgeon_lite.tensors.references import etdump
 from onnxsurgeon_lite.tensors.references.foreign import (
     SHAPES,
     is_polygraphy,
@@ -157,14 +158,20 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
         case ".json" if is_polygraphy(path):
             return open_polygraphy(path, sample, _decoded_npy)
-    # readers of other packages, by suffix
+        case etdump.SUFFIX:
+            return etdump.open_etdump(path, sample, _raw_entry)
+    return _open_by_suffix(path)
+
+
+def _open_by_suffix(path: Path) -> ReferenceSet:
+    """Open a file with the reader that another package brings for its suffix."""
     reader = brought(READERS)[0].get(path.suffix.removeprefix("."))
     if callable(reader):
         return _read_by(reader, path)
     unknown = ReferenceSetError(
-        f"{place!r} is not a known kind of reference set",
-        "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, Polygraphy's .json, or a folder from "
-        "`onnxdbg record`",
+        f"{str(path)!r} is not a known kind of reference set",
+        "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, Polygraphy's .json, ExecuTorch's "
+        ".etdp, or a folder from `onnxdbg record`",
     )
     for line in brought(READERS)[1]:
         unknown.add_note(line)
@@ -381,14 +388,16 @@ def _decoded_npy(raw: bytes) -> Array:
     return numpy_array(lambda: _npy_array(raw), "Polygraphy's JSON")
 
 
-def _raw_entry(path: Path, size: int, dtype: str, shape: Shape) -> Entry:
-    """Return the entry of a file of elements without a header."""
+def _raw_entry(path: Path, size: int, dtype: str, shape: Shape, offset: int | None = None) -> Entry:
+    """Return the entry of elements without a header: all that a file holds, or those from an offset on."""
     kind = dtypes.dtype_name(dtypes.data_type_of(dtype))
     wanted = dtypes.byte_count(dtypes.data_type_of(kind), _shape(list(shape)))
-    if size != wanted:
+    start = offset or 0
+    stop = start + wanted
+    if not 0 <= start <= stop <= size or (offset is None and stop != size):
         raise ReferenceSetError(f"{str(path)!r} has {size} bytes, and its shape needs {wanted}")
-    whole = partial(_read_safetensors, path, 0, size, kind, shape)
-    return Entry(_in_file(whole, path, 0, size, kind, shape), shape, kind, size=size)
+    whole = partial(_read_safetensors, path, start, stop, kind, shape)
+    return Entry(_in_file(whole, path, start, wanted, kind, shape), shape, kind, size=wanted)
 
 
 def _npy_entry(path: Path, folder: Path) -> Entry:

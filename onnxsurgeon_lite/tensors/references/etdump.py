@@ -1,0 +1,183 @@
+"""Read an ETDump: what each instruction of an ExecuTorch program returned, beside the buffer that holds the numbers.
+
+The file is a flatbuffer (https://flatbuffers.dev/internals) of ExecuTorch 1.5's schema,
+devtools/etdump/etdump_schema_flatcc.fbs. The numbers of fields below are those of that schema.
+"""
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
+from onnxsurgeon_lite.untrusted import require_regular
+
+SUFFIX = ".etdp"
+
+_BUFFER = "debug_output.bin"
+_LARGEST = 1 << 28  # bytes of a file; its tensors lie elsewhere
+_IDENTIFIER = b"ED00"
+_CALL = "native_call_"  # before the name of an operator
+# ExecuTorch's ScalarType -> ONNX dtype
+_DTYPES = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float",
+    7: "double",
+    11: "bool",
+    15: "bfloat16",
+    23: "float8e5m2",
+    24: "float8e4m3fn",
+    25: "float8e5m2fnuz",
+    26: "float8e4m3fnuz",
+    27: "uint16",
+    28: "uint32",
+    29: "uint64",
+}
+
+Placed = Callable[[Path, int, str, tuple[int, ...], int], Entry]
+"""Makes the entry of a tensor in a file: path and size of that, dtype, shape, offset of the first byte."""
+
+
+def open_etdump(path: Path, sample: int, placed: Placed) -> ReferenceSet:
+    """Return what one run computed: `4.addmm.out` of instruction 4, and `output_0` of the program.
+
+    Args:
+        sample: the number of the run, of those that stored tensors.
+
+    Raises:
+        ReferenceSetError: the file is no ETDump, it holds no tensors, or the buffer beside it is missing.
+    """
+    runs = [run for run in map(_tensors_of, _root(path).tables(1)) if run]
+    if not runs:
+        raise ReferenceSetError(
+            f"{str(path)!r} holds no tensors", "run the program again with a debug buffer"
+        )
+    notes = [f"{str(path)!r} has {len(runs)} runs: using number {sample}"] if runs[1:] else []
+    buffer = _buffer_of(path)  # it may be longer than what was written
+    size = buffer.stat().st_size
+    entries = {}
+    for name, tensor in runs[min(sample, len(runs) - 1)].items():
+        kind, shape = tensor.number(0, "b"), tensor.numbers(1)
+        if kind not in _DTYPES:
+            notes.append(f"{name!r} has ExecuTorch's dtype {kind}, which ONNX lacks: left out")
+        elif not _is_row_by_row(shape, tensor.numbers(2)):
+            notes.append(f"{name!r} is not stored row by row: left out")
+        else:
+            entries[name] = placed(buffer, size, _DTYPES[kind], shape, tensor.number(3, "q"))
+    # the program's outputs have no names, but an order
+    outputs = tuple(name for name in entries if name.startswith("output_"))
+    return ReferenceSet(str(path), entries, tuple(notes), outputs=outputs)
+
+
+def _buffer_of(path: Path) -> Path:
+    for place in (path.with_suffix(".bin"), path.with_name(_BUFFER)):
+        if place.exists():
+            return require_regular(place, path.parent)
+    raise ReferenceSetError(
+        f"the debug buffer of {str(path)!r} is missing",
+        f"put it beside that file, as {path.stem}.bin or {_BUFFER}",
+    )
+
+
+def _is_row_by_row(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    # a stride counts elements; that of a single element says nothing
+    plain = 1
+    for size, stride in reversed(list(zip(shape, strides, strict=True))):
+        if size > 1 and stride != plain:
+            return False
+        plain *= size
+    return True
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """A table of a flatbuffer; fields that are absent are empty, or have their default.
+
+    Attributes:
+        at: the place of the first byte.
+        looked_at: counts elements of vectors, which may overlap in a hostile file.
+    """
+
+    data: bytes
+    at: int
+    looked_at: Iterator[int]
+
+    def number(self, field: int, layout: str, default: int = 0) -> int:
+        return self._read(layout, at) if (at := self._place(field)) else default
+
+    def table(self, field: int) -> "list[_Fields]":
+        """Return the table in a field, if there is one."""
+        return [self._behind(at)] if (at := self._place(field)) else []
+
+    def tables(self, field: int) -> "list[_Fields]":
+        return [self._behind(at) for at in self._elements(field, 4)]
+
+    def numbers(self, field: int) -> tuple[int, ...]:
+        return tuple(self._read("q", at) for at in self._elements(field, 8))
+
+    def text(self, field: int) -> str:
+        return bytes(self.data[at] for at in self._elements(field, 1)).decode()
+
+    def _behind(self, at: int) -> "_Fields":
+        return _Fields(self.data, at + self._read("I", at), self.looked_at)
+
+    def _elements(self, field: int, size: int) -> Iterator[int]:
+        """Yield the place of each element of a vector."""
+        for vector in self.table(field):
+            for index in range(vector._read("I", vector.at)):
+                if next(self.looked_at) > len(self.data):
+                    raise ReferenceSetError("its vectors overlap")
+                yield vector.at + 4 + size * index
+
+    def _place(self, field: int) -> int:
+        """Return where a field lies, 0 if it is absent; the list of places is in front of the table."""
+        places = self.at - self._read("i", self.at)
+        entry = 4 + 2 * field
+        offset = self._read("H", places + entry) if entry < self._read("H", places) else 0
+        return offset and self.at + offset
+
+    def _read(self, layout: str, at: int) -> int:
+        return int(struct.unpack_from(f"<{layout}", self.data, at)[0])
+
+
+def _root(path: Path) -> _Fields:
+    data = require_regular(path, None, _LARGEST).read_bytes()
+    # the file may begin with its size
+    for start in (0, 4):
+        if data[start + 4 : start + 8] == _IDENTIFIER:
+            return _Fields(data, start, count())._behind(start)
+    raise ReferenceSetError(f"{str(path)!r} is no ETDump")
+
+
+def _tensors_of(run: _Fields) -> dict[str, _Fields]:
+    """Return name -> tensor of what one run stored."""
+    called = dict[int, str]()  # instruction -> its operator, which is told behind its tensors
+    stored = defaultdict[int, list[_Fields]](list)
+    outputs = list[_Fields]()
+    for event in run.tables(3):
+        for profiled in event.table(0):
+            name = profiled.text(0)
+            if name.startswith(_CALL):
+                called[profiled.number(2, "i", -1)] = name.removeprefix(_CALL)
+        for debugged in event.table(2):
+            for value in debugged.table(2):
+                is_output = value.table(7)
+                place = outputs if is_output else stored[debugged.number(1, "i", -1)]
+                place.extend(value.table(1))
+                for held in value.table(2):  # a list of tensors
+                    place.extend(held.tables(0))
+    named = {f"output_{index}": tensor for index, tensor in enumerate(outputs)}
+    # one that a delegate ran has no operator
+    for instruction, tensors in stored.items():
+        name = f"{instruction}.{called.get(instruction, 'delegate')}"
+        for index, tensor in enumerate(tensors):
+            named[f"{name}.{index}" if index else name] = tensor
+    return named
