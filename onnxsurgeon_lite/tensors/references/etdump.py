@@ -139,6 +139,7 @@ class _Fields:
 
     def _place(self, field: int) -> int:
         """Return where a field lies, 0 if it is absent; the list of places is in front of the table."""
+        # where the list begins, counted backwards from the table; its own size is its first entry
         places = self.at - self._read("i", self.at)
         entry = 4 + 2 * field
         offset = self._read("H", places + entry) if entry < self._read("H", places) else 0
@@ -163,10 +164,12 @@ def _tensors_of(run: _Fields) -> dict[str, _Fields]:
     stored = defaultdict[int, list[_Fields]](list)
     outputs = list[_Fields]()
     for event in run.tables(3):
+        # how long a call took: this event has the operator's name
         for profiled in event.table(0):
             name = profiled.text(0)
             if name.startswith(_CALL):
                 called[profiled.number(2, "i", -1)] = name.removeprefix(_CALL)
+        # what it returned: one value an event
         for debugged in event.table(2):
             for value in debugged.table(2):
                 is_output = value.table(7)
