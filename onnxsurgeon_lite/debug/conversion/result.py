@@ -75,7 +75,7 @@ class Conversion(Shown):
         count = len(self.kept)
         extent = f"except {count} of {self.nodes} nodes" if count else f"in {self.nodes} nodes"
         parts = [f"{self.to} everywhere {extent}" if count else f"{self.to} {extent}"]
-        parts += [self.measured] if self.measured else []
+        parts.append(self.measured or "outputs not compared: --tolerance or --min-sqnr does that")
         return "; ".join(parts + [f"{100 * self.share:.1f}% of the bytes"])
 
     def save(self, path: str, external: bool | None = None, force: bool = False) -> Written:
