@@ -1,7 +1,7 @@
 """Save a `Model` as complete files on disk."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -24,7 +24,7 @@ from onnxsurgeon_lite.model.loading import HoldsModel, load, loaded
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.shards import ONE_FILE, DataLayout, Shards
-from onnxsurgeon_lite.model.sharing import has_own_name, require_no_data, require_unshared
+from onnxsurgeon_lite.model.sharing import compiled, has_own_name, require_no_data, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
@@ -118,25 +118,34 @@ def save_settled(
     if isinstance(path, Remote):
         return _upload(model, path, external, settle, layout, force, dry_run)
     encoded = model.encoded()
-    if len(encoded) <= MAX_PROTOBUF:
-        # as it was loaded: the file can be copied
-        if external is None and not text and _is_unedited(model, encoded):
-            return _copy_source(model, path, Staging(dry_run), force)
-        if not external and not refers(encoded):  # no tensor is in a file
-            return _write_plain(model, path, encoded, Staging(dry_run))
-    proto = copied(model.proto)
-    # data of another dtype, or more than protobuf takes
-    if external is None and (_is_rewritten(model) or embedded_size(model, False) > MAX_PROTOBUF):
-        external = True
     with Staging(dry_run) as staging:
+        # what providers have compiled has the same name everywhere
+        beside = {
+            path.parent / str(file.location): file for file in _compiled_elsewhere(model, path)
+        }
+        data_files = _copy_files(beside, path, staging, force)
+        # as it was loaded: the file can be copied
+        is_small = len(encoded) <= MAX_PROTOBUF
+        if is_small and external is None and not text and _is_unedited(model, encoded):
+            return _copy_source(model, path, data_files, staging, force)
+        proto = copied(model.proto)
+        # data of another dtype, or more than protobuf takes
+        if external is None and (
+            _is_rewritten(model) or embedded_size(model, False) > MAX_PROTOBUF
+        ):
+            external = True
         if external is None:
-            data_files = _copy_data_files(model, proto, path, staging, force)
+            data_files += _copy_data_files(model, proto, path, staging, force)
         elif external:
-            data_files = _gather(model, proto, path, layout, staging, force)
-        else:
-            data_files = []
+            data_files += _gather(model, proto, path, layout, staging, force)
         settle(proto)  # the structure comes last: it knows where the data went
         return finish(staging, model, proto, path, data_files)
+
+
+def _compiled_elsewhere(model: Model, path: Path) -> Iterator[DataFile]:
+    """Yield the binaries of a compiled model that is written to another folder."""
+    if model.path is not None and not _is_same_file(model.path.parent, path.parent):
+        yield from compiled(model)
 
 
 def _upload(
@@ -191,7 +200,7 @@ def finish(
             write_pieces(out, pieces, model.files)
 
     def check() -> None:  # that others refer to data since it was looked at, too
-        _verify(model, path, external_tensors(model.proto))
+        _verify(model, path)
         written = dict(staging.waiting)
         replaced = {str(target) for target in written.values() if target.exists()}
         for target in replaced.intersection(map(os.path.realpath, data_files)):
@@ -214,23 +223,28 @@ def _referring(proto: ModelProto, path: Path, instead: Mapping[Path, Path]) -> M
     return result
 
 
-def _verify(model: Model, path: Path, on_disk: Iterable[TensorProto]) -> None:
+def _read_files(model: Model) -> Mapping[DataFile, None]:
+    """Return the files that tensors are in, in the order of the tensors."""
+    return dict.fromkeys(model.span(tensor)[0] for tensor in external_tensors(model.proto))
+
+
+def _verify(model: Model, path: Path) -> None:
     """Raise `SourceChangedError` if what is written, or overwritten, is not what was loaded."""
-    used = {model.span(tensor)[0] for tensor in on_disk}  # what is read, and what is overwritten
+    used = _read_files(model)
     for file in model.files.values():
+        # what is read, and what is overwritten
         if not file.is_missing and (file in used or _is_same_file(file.path, path)):
             file.verify()
 
 
 def _is_rewritten(model: Model) -> bool:
     """Return whether data files of the source are not what the model holds."""
-    files = (model.span(tensor)[0] for tensor in external_tensors(model.proto))
-    return any(file.location is not None and not file.is_verbatim for file in files)
+    return any(file.location is not None and not file.is_verbatim for file in _read_files(model))
 
 
 def movable(model: Model) -> bool | None:
     """Return the `external` option that saves a part of a model without the source's data files."""
-    files = {model.span(tensor)[0] for tensor in external_tensors(model.proto)}
+    files = _read_files(model)
     here = not any(file.is_missing for file in files)
     return (here and any(file.location is not None for file in files)) or None
 
@@ -245,28 +259,19 @@ def _is_unedited(model: Model, encoded: bytes) -> bool:
     return True
 
 
-def _write_plain(model: Model, path: Path, encoded: bytes, staging: Staging) -> Written:
-    """Write a structure without external data."""
-    require_no_data(path)
-    with staging:
-        with staging.open(path) as out:
-            out.write(written(encoded, text) if (text := written_format(path)) else encoded)
-        staging.commit(lambda: _verify(model, path, ()))
-    return Written(path, sizes=staging.sizes, planned=staging.dry_run)
-
-
-def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Written:
+def _copy_source(
+    model: Model, path: Path, data_files: list[Path], staging: Staging, force: bool
+) -> Written:
     """Write an unedited model; byte for byte, unless its data files get other names."""
     source = next(file for file in model.files.values() if file.location is None)
     proto = copied(model.proto)
-    with staging:
-        places = _places(model, proto, path)
-        data_files = _copy_data_files(model, proto, path, staging, force)
-        if _is_same_file(source.path, path):
-            return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
-        # only if every reference still holds
-        same = all(file.location == location for file, location in places.items())
-        return finish(staging, model, proto, path, data_files, source if same else None)
+    places = _places(model, path)
+    data_files += _copy_data_files(model, proto, path, staging, force)
+    if _is_same_file(source.path, path):
+        return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
+    # only if every reference still holds
+    same = all(file.location == location for file, location in places.items())
+    return finish(staging, model, proto, path, data_files, source if same else None)
 
 
 def embedded_size(model: Model, everything: bool = True) -> int:
@@ -281,7 +286,7 @@ def size_beside(model: Model, path: Path) -> int:
     """Return the bytes that `save` writes at a path: data files that stay where they are count nothing."""
     if all(file.location is None for file in model.files.values()):
         return embedded_size(model)
-    places = _places(model, model.proto, path)
+    places = _places(model, path)
     kept = {f for f, location in places.items() if _is_same_file(f.path, path.parent / location)}
     spans = (model.span(tensor) for tensor in external_tensors(model.proto))
     return embedded_size(model) - sum(length for file, _, length in spans if file in kept)
@@ -291,12 +296,19 @@ def _copy_data_files(
     model: Model, proto: ModelProto, path: Path, staging: Staging, force: bool
 ) -> list[Path]:
     """Copy the source's data files beside the target, unless they are there, and refer to them there."""
-    places = _places(model, proto, path)
+    places = _places(model, path)
     for tensor in external_tensors(proto):
         file, offset, length = model.span(tensor)
         if file in places:  # data inside of the model's file stays there
             refer(tensor, places[file], offset, length)
     targets = {path.parent / location: file for file, location in places.items()}
+    return _copy_files(targets, path, staging, force)
+
+
+def _copy_files(
+    targets: Mapping[Path, DataFile], path: Path, staging: Staging, force: bool
+) -> list[Path]:
+    """Copy files beside the model at `path`, unless they are there; return where they are then."""
     for target, file in targets.items():
         if file.is_missing or _is_same_file(file.path, target):
             continue
@@ -305,18 +317,18 @@ def _copy_data_files(
             if target.is_file() and same_contents(file, DataFile.of(target)):
                 continue
             _require_replaceable(target, path, force)
-        with staging.open(target) as out:
+        with staging.open(target, parents=True) as out:
             copy_span(out, file, 0, file.size)
     return [target for target, file in targets.items() if not file.is_missing]
 
 
-def _places(model: Model, proto: ModelProto, path: Path) -> dict[DataFile, str]:
+def _places(model: Model, path: Path) -> dict[DataFile, str]:
     """Return where the data files go: they stay where they are, or get names of the target's.
 
     A model is untrusted: beside another target its locations name no file, except as the target's name would.
     In another folder, the location of missing data may name a file of somebody else.
     """
-    files = dict.fromkeys(model.span(tensor)[0] for tensor in external_tensors(proto))
+    files = _read_files(model)
     places = dict[DataFile, str]()
     for file in files:
         if file.location is None:

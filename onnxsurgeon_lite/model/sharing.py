@@ -11,8 +11,8 @@ from onnx import ModelProto, helper
 
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError
-from onnxsurgeon_lite.model.datafile import DataFile, zeros
-from onnxsurgeon_lite.model.model import external_tensors
+from onnxsurgeon_lite.model.datafile import DataFile, locate, zeros
+from onnxsurgeon_lite.model.model import Model, external_tensors
 from onnxsurgeon_lite.model.wire import is_model, skeleton
 
 _FIRST_BYTES = frozenset(b"\x08\x12\x1a\x22\x2a\x32\x3a\x42\x72\xa2\xca")  # tags of a `ModelProto`
@@ -148,12 +148,12 @@ def _refers(path: Path, data: Path) -> bool:
         if entry.key == "location"
     }
     # what providers have compiled is data of the model, too
-    locations.update(compiled_names(proto))
+    locations.update(_compiled_names(proto))
     targets = (path.parent / location.replace("\0", "") for location in locations - {""})
     return any(target.exists() and target.samefile(data) for target in targets)
 
 
-def compiled_names(proto: ModelProto) -> Iterator[str]:
+def _compiled_names(proto: ModelProto) -> Iterator[str]:
     """Yield where a model that is compiled for a provider has its binaries, relative to it."""
     for node in proto.graph.node:
         if node.op_type == "EPContext":
@@ -161,6 +161,15 @@ def compiled_names(proto: ModelProto) -> Iterator[str]:
             # 0: the context is the name of a file; 1, the default: it is the binary itself
             if not found.get("embed_mode", 1) and "ep_cache_context" in found:
                 yield found["ep_cache_context"].decode(errors="replace")
+
+
+def compiled(model: Model) -> Iterator[DataFile]:
+    """Yield the binaries that a model which is compiled for a provider refers to."""
+    # a model in memory has no folder that they could be in
+    if model.path is None:
+        return
+    for name in _compiled_names(model.proto):
+        yield DataFile.at(locate(model.path.absolute().parent, name), name)
 
 
 def _structure(path: Path) -> ModelProto | None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import onnxsurgeon_lite as osl
 from kit.running import run_model
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import SharedDataError, UsageError
+from onnxsurgeon_lite.errors import OutputExistsError, SharedDataError, UsageError
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {
@@ -115,6 +115,37 @@ def test_the_binary_of_a_compiled_model_is_listed_has_a_digest_and_is_not_overwr
     with pytest.raises(SharedDataError, match=r"compiled\.onnx"):
         osl.data.move(path, "engine.bin", force=True)
     assert (path.parent / "engine.bin").read_bytes() == b"\x00\x01 compiled"
+
+
+@pytest.mark.parametrize("edit", [osl.load, lambda path: osl.rename(path, {"x": "input"}).model])
+def test_the_binary_of_a_compiled_model_goes_where_the_model_is_saved(edit, tmp_path):
+    (tmp_path / "engines").mkdir()
+    (tmp_path / "engines" / "a.bin").write_bytes(b"\x00\x01 compiled")
+    model = edit(compiled(tmp_path, embed_mode=0, ep_cache_context="engines/a.bin"))
+    other = tmp_path / "other"
+    other.mkdir()
+
+    written = osl.save(model, other / "net.onnx")
+
+    assert written.data_files == (other / "engines" / "a.bin",)
+    assert (other / "engines" / "a.bin").read_bytes() == b"\x00\x01 compiled"
+    assert [stored.file for stored in osl.data.ls(other / "net.onnx")] == ["engines/a.bin"]
+    # in its own folder, and over a model that has the same binary, nothing is left to copy
+    assert osl.save(model, tmp_path / "net.onnx").sizes.keys() == {tmp_path / "net.onnx"}
+    assert osl.save(model, other / "net.onnx").sizes.keys() == {other / "net.onnx"}
+
+
+def test_the_binary_of_another_model_is_not_overwritten(tmp_path):
+    (tmp_path / "engine.bin").write_bytes(b"\x00\x01 compiled")
+    model = osl.load(compiled(tmp_path, embed_mode=0, ep_cache_context="engine.bin"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "engine.bin").write_bytes(b"of somebody else")
+
+    with pytest.raises(OutputExistsError, match=r"engine\.bin"):
+        osl.save(model, other / "net.onnx")
+
+    assert [file.name for file in other.iterdir()] == ["engine.bin"]
 
 
 @pytest.mark.parametrize("attributes", [{}, {"embed_mode": 1}])

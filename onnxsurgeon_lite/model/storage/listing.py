@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from onnx import AttributeProto, ModelProto, TensorProto
 
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.datafile import BLOCK, DataFile, locate, zeros
+from onnxsurgeon_lite.model.datafile import BLOCK, zeros
 from onnxsurgeon_lite.model.model import is_external
-from onnxsurgeon_lite.model.sharing import compiled_names
+from onnxsurgeon_lite.model.sharing import compiled
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -62,15 +62,6 @@ def list_data(model: Model, fingerprints: bool = True) -> Iterator[StoredTensor]
     # their formats are the providers' own
     for file in compiled(model):
         yield StoredTensor("", str(file.location), 0, file.size, "compiled", (), "")
-
-
-def compiled(model: Model) -> Iterator[DataFile]:
-    """Yield the binaries that a model which is compiled for a provider refers to."""
-    # a model in memory has no folder that they could be in
-    if model.path is None:
-        return
-    for name in compiled_names(model.proto):
-        yield DataFile.at(locate(model.path.absolute().parent, name), name)
 
 
 class Fingerprint:

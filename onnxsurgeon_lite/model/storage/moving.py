@@ -22,12 +22,13 @@ from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import external_tensors, refer
 from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size, finish, large_initializers
 from onnxsurgeon_lite.model.sharing import (
+    compiled,
     foreign_content,
     other_users,
     require_replaceable,
     require_unshared,
 )
-from onnxsurgeon_lite.model.storage.listing import compiled, fingerprint
+from onnxsurgeon_lite.model.storage.listing import fingerprint
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.references import open_references
