@@ -2,6 +2,7 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 VENV=${VENV:-.venv}
 PY=$VENV/bin/python
+unset PYTHONDONTWRITEBYTECODE # tests start thousands of processes: each would compile the whole library again
 
 ensure_venv() { # $1: the extra to install, or nothing
     if [ ! -x "$PY" ]; then
