@@ -48,8 +48,9 @@ def convert(
     runtime does.
 
     Args:
-        to: `float16`, `bfloat16`, `int8`, or `int4` and `uint4` for the weights of MatMul alone.
-        keep: Nodes that stay in float32: selectors, or a file that `rank --json` wrote.
+        to: `float16`, `bfloat16`, `int8`, or for the weights of MatMul alone `int4`, `uint4`, `int2` and `uint2`.
+        keep: Nodes that stay in float32: selectors, or a file that `rank --json` wrote; after `rank --bits`, weights in
+            blocks get as many bits as it says.
         io: Convert inputs and outputs, too.
         tolerance: The largest error that an element of the outputs may have, or that `metric` may give.
         min_sqnr: The smallest SQNR that each output may have, in decibels.
@@ -86,7 +87,7 @@ def convert(
         # without a goal nothing runs
         child = call.child() if goal is not None else None
         index = call.index(model)
-        kept = _kept(keep)
+        kept = _kept(keep, {})
         if goal is None:
             return call.done(_converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
@@ -103,7 +104,7 @@ def convert(
         return call.done(result)
 
 
-_INTEGERS = ("int8", "int4", "uint4")
+_INTEGERS = ("int8", "int4", "uint4", "int2", "uint2")
 _CALIBRATIONS = ("minmax", "entropy", "percentile")
 
 
@@ -139,13 +140,14 @@ def _quantized(
     index = call.index(model)
     samples = _samples(index, feeds, call) if child is not None else []
     folder = Path(call.stack.enter_context(TemporaryFolder()))
-    tools = Quantizing(named(index.model), folder, to, calibrate or "", samples, call.timeout)
-    runtime = call.started(child)
-    return Integers(tools, _kept(keep), goal, samples, runtime, call.progress).result()
+    source, bits = named(index.model), dict[str, int]()
+    kept = _kept(keep, bits)
+    tools = Quantizing(source, folder, to, calibrate or "", samples, call.timeout, bits)
+    return Integers(tools, kept, goal, samples, call.started(child), call.progress).result()
 
 
-def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
-    """Return selectors, those of a file of `rank` included."""
+def _kept(keep: str | Sequence[str], bits: dict[str, int]) -> tuple[str, ...]:
+    """Return selectors, those of a file of `rank` included; add the bits of weights that it has."""
     found = list[str]()
     for argument in [keep] if isinstance(keep, str) else keep:
         if not argument.endswith(".json"):
@@ -153,6 +155,9 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
             continue
         try:
             stored = json.loads(text_of(Path(argument)))
+            if "layers" in stored:  # of `rank --bits`
+                bits |= {each["name"]: int(each["bits"]) for each in stored["layers"]}
+                continue
             # `rank --json` writes names and ids: only the former need `name:`
             found += [
                 name if name.startswith(("@", "fn:")) else f"name:{name}"

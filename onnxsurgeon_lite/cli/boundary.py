@@ -137,9 +137,7 @@ def _show(error: BaseException) -> int:
         case SurgeonError():
             plain.show_error(error)
         case KeyboardInterrupt():
-            plain.note("interrupted")
-            for text in getattr(error, "__notes__", ()):
-                plain.note(f"  {text}")  # how far the work was
+            plain.show_interrupted(error)
             return INTERRUPTED
         case BrokenPipeError():
             _close_stdout()  # whoever read the result has gone

@@ -70,7 +70,7 @@ def merge(
 def convert(
     result: "Conversion",
     *,
-    to: Literal["float16", "bfloat16", "int8", "int4", "uint4"],
+    to: Literal["float16", "bfloat16", "int8", "int4", "uint4", "int2", "uint2"],
     keep: Nodes = (),
     calibrate: Literal["minmax", "entropy", "percentile"] | None = None,
     best_effort: bool = False,
@@ -82,8 +82,8 @@ def convert(
     $ onnxdbg convert block.onnx --to int8 --min-sqnr 20 --best-effort
 
     Args:
-        to: The dtype; int4 and uint4 are for the weights of MatMul alone.
-        keep: Nodes that stay in float32, comma-separated, or a file of rank --json.
+        to: The dtype; those of 4 and 2 bits are for the weights of MatMul alone.
+        keep: Nodes that stay in float32, comma-separated, or a file of rank --json; of rank --bits, too.
         io: Convert inputs and outputs, too.
         tolerance: Largest error that an element of the outputs, or the metric, may have.
         min_sqnr: Smallest SQNR of each output, in decibels.

@@ -13,9 +13,11 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Grid
 
 PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
-_BITS = (2, 4, 8)  # of each integer
 _MATRIX = 2  # axes
 _TOGETHER = 1 << 21  # numbers that are computed at a time
+BITS = (2, 4, 8)
+"""Bits that an integer may have."""
+
 NAMES = {PRODUCT: (1, 2, 3), ROWS: (0, 2, 3)}
 """Operator -> the inputs with its integers, its scales and its zero points."""
 
@@ -70,7 +72,7 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
     if integers is None or scales is None or (zeros is None) != (not names[slots[2]]):
         return "its weight, its scales or its zero points are computed"
     attributes = {a.name: a.i for a in node.attribute}
-    if attributes.get("bits", 4) not in _BITS:
+    if attributes.get("bits", 4) not in BITS:
         return f"bits = {attributes['bits']} is not known"
     if node.op_type == ROWS:
         return _rows(integers, scales, zeros, attributes)

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.quantizers import constant_of
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import plain_domain
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide
+from onnxsurgeon_lite.tensors.dtypes import Wide
 
 Json = Mapping[str, object]
 Found = float | tuple[float, ...] | str
@@ -67,11 +67,13 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
     for field, (wanted, read, where) in _FIELDS.items():
         right: Found | None = ""  # for the message, if reading fails after this
         try:
-            right = wanted(source)
+            # the names of a number, or a function
+            right = source.number(*wanted) if isinstance(wanted, tuple) else wanted(source)
             if right is not None:
                 value = read(graph, source)
+                place = where if isinstance(where, str) else where(graph)
                 found.append(
-                    Agreement(field, _text(right), _text(value), _same(right, value), where(graph))
+                    Agreement(field, _text(right), _text(value), _same(right, value), place)
                 )
         except _NotToldError as error:
             found.append(Agreement(field, _text(right or ""), "", None, str(error)))
@@ -292,7 +294,7 @@ class _Graph:
         for node in self.index.nodes:
             slots = _TABLES.get((node.op_type, plain_domain(node.domain)), ())
             names = [node.input[slot] for slot in slots if slot < len(node.input)]
-            tables = [self._array(name) for name in names]
+            tables = [constant_of(self.index, name) for name in names]
             if len(tables) == 2 and all(
                 t is not None and t.ndim == 2 and len(t) > 1 for t in tables
             ):
@@ -302,9 +304,6 @@ class _Graph:
                 )
                 return tuple(map(float, np.arctan2(sin, cos)))
         raise _NotToldError("no node reads constant tables of cosines and sines")
-
-    def _array(self, name: str) -> Array | None:
-        return constant_of(self.index, name)
 
     def maker(self, name: str) -> NodeProto | None:
         """Return the node that makes a value, behind those that only pass it on."""
@@ -328,7 +327,11 @@ class _Graph:
     def _single(self, node: NodeProto) -> float | None:
         """Return the one number that a node divides or multiplies by."""
         # exactly one scalar
-        arrays = [a for a in map(self._array, node.input) if a is not None and a.size == 1]
+        arrays = [
+            a
+            for a in (constant_of(self.index, name) for name in node.input)
+            if a is not None and a.size == 1
+        ]
         if len(arrays) != 1:
             return None
         number = float(arrays[0].item())
@@ -394,7 +397,7 @@ class _Graph:
         table, weight = self.table(), self._origin(_nth(head.input, 1))
         if table == weight:
             return "tied"
-        one, two = (self._array(name) for name in (table, weight))
+        one, two = (constant_of(self.index, name) for name in (table, weight))
         if one is None or two is None or one.size > _SMALL:
             raise _NotToldError(
                 f"{table!r} and {weight!r} are not compared: one is computed, or they are large"
@@ -427,33 +430,30 @@ def _of_attention(attribute: str) -> Callable[[_Graph], str]:
     return lambda graph: f"{attribute} of {len(graph.attending)} {graph.attending[0].op_type}"
 
 
-def _said(text: str) -> Callable[[_Graph], str]:
-    return lambda _: text
-
-
 def _raised(_: _Graph, __: _Source) -> Found:
     raise _NotToldError("numbers alone do not tell: onnxdbg weights MODEL --against CHECKPOINT")
 
 
-_Wanted = Callable[[_Source], Found | None]
+_Wanted = Callable[[_Source], Found | None] | tuple[str, ...]
+_Where = Callable[[_Graph], str] | str
 _Read = Callable[[_Graph, _Source], Found]
-_FIELDS: Mapping[str, tuple[_Wanted, _Read, Callable[[_Graph], str]]] = {
+_FIELDS: Mapping[str, tuple[_Wanted, _Read, _Where]] = {
     "num_hidden_layers": (
-        lambda s: s.number("num_hidden_layers"),
+        ("num_hidden_layers",),
         lambda g, _: float(len(g.attending)),
-        _said("the number of nodes that attend"),
+        "the number of nodes that attend",
     ),
     "num_attention_heads": (
-        lambda s: s.number("num_attention_heads"),
+        ("num_attention_heads",),
         lambda g, _: g.settings("num_heads", "q_num_heads"),
         _of_attention("num_heads"),
     ),
     "num_key_value_heads": (
-        lambda s: s.number("num_key_value_heads", "num_attention_heads"),
+        ("num_key_value_heads", "num_attention_heads"),
         lambda g, _: g.settings("kv_num_heads"),
         _of_attention("kv_num_heads"),
     ),
-    "head_dim": (lambda s: s.head, lambda g, _: g.head(), _said("the size of a head")),
+    "head_dim": (lambda s: s.head, lambda g, _: g.head(), "the size of a head"),
     "attention scale": (_Source.scale, _Graph.scales, _of_attention("scale")),
     "sliding_window": (
         _Source.windows,
@@ -468,12 +468,12 @@ _FIELDS: Mapping[str, tuple[_Wanted, _Read, Callable[[_Graph], str]]] = {
     "final_logit_softcapping": (
         lambda s: s.number("final_logit_softcapping") or 0.0,
         lambda g, _: g.final_cap(),
-        _said("the Tanh before the logits"),
+        "the Tanh before the logits",
     ),
     "rms_norm_eps": (
-        lambda s: s.number("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps"),
+        ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps"),
         lambda g, _: g.epsilons(),
-        _said("epsilon of the norms"),
+        "epsilon of the norms",
     ),
     "rotary frequencies": (
         _Source.frequencies,
@@ -483,24 +483,24 @@ _FIELDS: Mapping[str, tuple[_Wanted, _Read, Callable[[_Graph], str]]] = {
     "embedding scale": (
         _Source.embedding,
         _Graph.embedding_scale,
-        _said("the Mul behind the embedding"),
+        "the Mul behind the embedding",
     ),
     "hidden_size": (
-        lambda s: s.number("hidden_size"),
+        ("hidden_size",),
         lambda g, _: g.size(1),
-        _said("the columns of the embedding's table"),
+        "the columns of the embedding's table",
     ),
     "vocab_size": (
-        lambda s: s.number("vocab_size"),
+        ("vocab_size",),
         lambda g, _: g.size(0),
-        _said("the rows of the embedding's table"),
+        "the rows of the embedding's table",
     ),
     "tie_word_embeddings": (
         lambda s: "tied" if s.config.get("tie_word_embeddings") is True else None,
         lambda g, _: g.tied(),
-        _said("the weights of the embedding and of the head"),
+        "the weights of the embedding and of the head",
     ),
-    "norms with 1 + weight": (lambda s: 1.0 if s.is_gemma else None, _raised, _said("")),
+    "norms with 1 + weight": (lambda s: 1.0 if s.is_gemma else None, _raised, ""),
 }
 """Field -> what the configuration wants (None without a wish), what the graph has, and where that was read."""
 

@@ -65,11 +65,6 @@ def _size(value: int) -> Size:
     return Size(dim_value=value)
 
 
-def _attended(node: _Asked) -> Sizes:
-    """Return what GroupQueryAttention makes: (batch, sequence, heads * head size)."""
-    return node.sizes(0, 3)[:2] + [_size(node.number("num_heads") * _head(node))]
-
-
 def _head(node: _Asked) -> int:
     """Return the size of a head; a query alone holds those of keys and values, too."""
     heads = node.number("num_heads")
@@ -106,7 +101,9 @@ Rule = tuple[int, Callable[[_Asked], Sizes]]
 """From which input an output has its element type (without it, from the first), and its sizes."""
 
 _LIKE_FIRST: Rule = 0, lambda node: node.sizes(0)
-_ATTENTION = (0, _attended), (3, _cache(3)), (4, _cache(4))
+# GroupQueryAttention makes (batch, sequence, heads * head size)
+_ATTENDED: Rule = 0, lambda n: n.sizes(0, 3)[:2] + [_size(n.number("num_heads") * _head(n))]
+_ATTENTION = _ATTENDED, (3, _cache(3)), (4, _cache(4))
 _RULES: Mapping[str, Mapping[int, Rule]] = {
     **dict.fromkeys(
         ("SimplifiedLayerNormalization", "RotaryEmbedding", "BiasGelu", "FastGelu", "QuickGelu")

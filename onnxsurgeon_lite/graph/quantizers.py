@@ -127,7 +127,8 @@ def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
     if scale is None or limits is None:
         return None
     # one scale for all is a scalar, however it is written
-    wide = np.squeeze(scale.astype(np.float64)) if scale.size == 1 else scale.astype(np.float64)
+    wide = scale.astype(np.float64)
+    wide = np.squeeze(wide) if wide.size == 1 else wide
     shift = np.zeros(wide.shape) if zero is None else zero.astype(np.float64).reshape(wide.shape)
     return Grid(wide, shift, *limits, attributes.get("axis", 1), attributes.get("block_size", 0))
 
@@ -156,10 +157,9 @@ def _dtype_without_zero(
     if node.op_type == QUANTIZE:
         to = attributes.get("output_dtype", 0)
         return numpy_dtype(to if isinstance(to, int) and to else TensorProto.UINT8)
-    tensor = index.dense(node.input[0])  # without a zero point, the integers say it themselves
-    if tensor:
-        return numpy_dtype(tensor.data_type)
-    return numpy_dtype(TensorProto.UINT8)
+    # without a zero point, the integers say it themselves
+    tensor = index.dense(node.input[0])
+    return numpy_dtype(tensor.data_type if tensor else TensorProto.UINT8)
 
 
 def computes_quantized(node: NodeProto) -> bool:

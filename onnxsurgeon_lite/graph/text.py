@@ -13,11 +13,11 @@ def shape_text(kind: TypeProto) -> str:
     """Return a tensor type's dimensions as `[batch, 3, ?]`; '[...]' if the rank is unknown."""
     if not kind.tensor_type.HasField("shape"):
         return "[...]"
-    return "[" + ", ".join(_dim_text(d) for d in kind.tensor_type.shape.dim) + "]"
-
-
-def _dim_text(dim: Dimension) -> str:
-    return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+    dims = (
+        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+        for dim in kind.tensor_type.shape.dim
+    )
+    return f"[{', '.join(dims)}]"
 
 
 def attribute_texts(node: NodeProto) -> dict[str, str]:

@@ -57,7 +57,7 @@ def verify(
         actual = [once(feeds_of_edited(before, after, feeds, inputs)) for feeds in fed]
         for names in _pairings(before.outputs, after.outputs):
             moved = [_in_layout(trial.outputs, names, turned or {}) for trial in trials]
-            expected = [_renamed(outputs, names) for outputs in moved]
+            expected = [{names[n]: v for n, v in o.items() if n in names} for o in moved]
             result = compare_runs(zip(actual, expected, strict=True), tolerance)
             result.unmoved = [names[name] for name in unmoved(trials) if name in names]
             if not result.compared:
@@ -178,7 +178,3 @@ def _in_layout(values: Mapping[str, V], names: Pairing, turned: Turned) -> dict[
         if order is not None and is_array(value):
             found[name] = np.ascontiguousarray(np.transpose(value, order))
     return found
-
-
-def _renamed(outputs: Outputs, names: Pairing) -> Outputs:
-    return {names[name]: value for name, value in outputs.items() if name in names}

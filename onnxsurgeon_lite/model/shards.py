@@ -42,11 +42,11 @@ class Shards:
     def __init__(self, model: Model, tensors: Sequence[TensorProto], layout: DataLayout) -> None:
         self._model = model
         self._of = [(tensor, self._bytes(tensor, n)) for n, tensor in enumerate(tensors)]
-        is_formatted = layout.location.endswith(_SAFETENSORS)
         # elements of safetensors are aligned, because the largest come first
-        ordered = sorted(self._of, key=lambda each: -_width(each[0])) if is_formatted else self._of
+        if layout.location.endswith(_SAFETENSORS):
+            self._of.sort(key=lambda each: -dtypes.byte_count(each[0].data_type, (8,)))
         shards, filled = list[dict[_Bytes, TensorProto]]([{}]), 0
-        for place, tensor in {place: tensor for tensor, place in ordered}.items():
+        for place, tensor in {place: tensor for tensor, place in self._of}.items():
             if shards[-1] and 0 < layout.max_shard < filled + place[2]:
                 shards.append({})
                 filled = 0
@@ -90,10 +90,6 @@ def _names(location: str, count: int) -> Iterator[str]:
     for number in range(1, count + 1):
         name = f"{path.stem}-{number:05}-of-{count:05}{path.suffix}"
         yield location if count == 1 else str(path.with_name(name))
-
-
-def _width(tensor: TensorProto) -> int:
-    return dtypes.byte_count(tensor.data_type, (8,))
 
 
 def _header(held: Mapping[_Bytes, TensorProto]) -> bytes:

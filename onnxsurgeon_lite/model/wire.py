@@ -155,15 +155,10 @@ def _whole(file: io.RawIOBase, size: int) -> contextlib.AbstractContextManager[B
 def expand(structure: bytes, keys: Container[str]) -> list[Piece]:
     """Return the complete message: each reference in `structure` into one of `keys` becomes the payload's span."""
     embed = functools.partial(_embed_payload, keys)
-    has_reference = functools.partial(_has_reference, structure)
-    walk = _Rewrite(structure, has_reference, embed)
+    walk = _Rewrite(structure, lambda a, b: structure.find(b"location", a, b) >= 0, embed)
     if _rewrite(walk, "Model", 0, len(structure), 0) is None:
         return [structure]
     return walk.pieces
-
-
-def _has_reference(structure: bytes, start: int, stop: int) -> bool:
-    return structure.find(b"location", start, stop) >= 0
 
 
 def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int | None:

@@ -138,9 +138,9 @@ class _Writer:
     def _node(self, value: ast.expr, outputs: Sequence[str]) -> None:
         """Append the node of an expression."""
         match value:
-            case ast.BinOp(left, kind, right) if type(kind) in _OPERATORS:
-                self._append(_OPERATORS[type(kind)], [left, right], {}, outputs)
-            case ast.Compare(left, [kind], [right]) if type(kind) in _OPERATORS:
+            case ast.BinOp(left, kind, right) | ast.Compare(left, [kind], [right]) if (
+                type(kind) in _OPERATORS
+            ):
                 self._append(_OPERATORS[type(kind)], [left, right], {}, outputs)
             case ast.UnaryOp(kind, operand) if type(kind) in _OPERATORS:
                 self._append(_OPERATORS[type(kind)], [operand], {}, outputs)

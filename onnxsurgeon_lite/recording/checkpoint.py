@@ -16,6 +16,12 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet, Tensors, open_references
 from onnxsurgeon_lite.untrusted import UNREADABLE, require_regular
 
+_HEADS = (
+    (".attn_q.", "llama.attention.head_count"),
+    (".attn_k.", "llama.attention.head_count_kv"),
+)
+"""Weights whose rows llama.cpp orders by pairs, in its architecture `llama`; how many heads they have."""
+
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 
 
@@ -75,14 +81,24 @@ def _torch(path: Path) -> dict[str, Entry]:
 
 def _gguf(path: Path) -> dict[str, Entry]:
     """Return the tensors of llama.cpp, in float where they are quantized; the names are its own."""
-    from gguf import GGUFReader, dequantize
+    from gguf import GGUFReader, ReaderTensor, dequantize
+
+    reader = GGUFReader(path)
+    heads = {part: reader.fields[key].parts[-1][0] for part, key in _HEADS if key in reader.fields}
+
+    def array(each: ReaderTensor) -> Array:
+        numbers = dequantize(each.data, each.tensor_type)
+        count = next((heads[part] for part in heads if part in each.name), 0)
+        if not count:
+            return np.asarray(numbers)
+        # half a head is rotated with the other half; there, the two rows of each pair follow one another
+        pairs = numbers.reshape(count, -1, 2, numbers[0].size)
+        return np.asarray(pairs.swapaxes(1, 2).reshape(numbers.shape))
 
     # it has the sizes of a shape in the other order
     return {
-        each.name: Entry(
-            partial(dequantize, each.data, each.tensor_type), tuple(map(int, each.shape[::-1]))
-        )
-        for each in GGUFReader(path).tensors
+        each.name: Entry(partial(array, each), tuple(map(int, each.shape[::-1])))
+        for each in reader.tensors
     }
 
 

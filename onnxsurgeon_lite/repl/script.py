@@ -83,9 +83,7 @@ def show_problem(error: BaseException, known: Collection[str] = ()) -> None:
         case SurgeonError():
             plain.show_error(error)
         case KeyboardInterrupt():
-            plain.note("interrupted")
-            for text in getattr(error, "__notes__", ()):
-                plain.note(f"  {text}")
+            plain.show_interrupted(error)
         case _:
             advise(error, known)
             trace = error.__traceback__

@@ -107,6 +107,13 @@ def show_error(error: SurgeonError) -> None:
             note(f"  {_one_line(extra)}")
 
 
+def show_interrupted(error: BaseException) -> None:
+    """How far the work was."""
+    note("interrupted")
+    for text in getattr(error, "__notes__", ()):
+        note(f"  {text}")
+
+
 def show_notes(notes: Iterable[str]) -> None:
     """What the user should know of a result."""
     for text in notes:

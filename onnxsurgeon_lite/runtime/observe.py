@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 
-import numpy as np
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.errors import PartialAnswer, RuntimeFailure, RuntimeLost
@@ -153,7 +152,8 @@ class Observer:
             prepare(part)
             self._swept = 0
             for name, value in self.stream(part, needed):
-                self._swept += _byte_count(value)
+                # in memory
+                self._swept += sum(array.nbytes for array in arrays_in(value))
                 yield name, value
 
     def parts(
@@ -345,7 +345,7 @@ class Observer:
         try:
             for name, place in given.items():
                 self._put(place, inputs[name])
-            self._session(part, lambda name: _rank(inputs[name]))
+            self._session(part, lambda name: getattr(inputs[name], "ndim", None))
             yield run
         finally:
             self.runtime.forget(stored)
@@ -397,15 +397,6 @@ class Observer:
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))
-
-
-def _rank(value: RunValue) -> int | None:
-    return value.ndim if isinstance(value, np.ndarray) else None
-
-
-def _byte_count(value: RunValue) -> int:
-    """Return the bytes of a value in memory."""
-    return sum(array.nbytes for array in arrays_in(value))
 
 
 def recomputed(name: str) -> str:

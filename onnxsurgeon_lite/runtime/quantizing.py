@@ -1,20 +1,20 @@
 """Quantize with onnxruntime's own tools."""
 
 import json
-import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import Message
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import opset_versions
 from onnxsurgeon_lite.graph.quantizers import INTEGERS
 from onnxsurgeon_lite.model import Model, by_name, load, save
+from onnxsurgeon_lite.model.messages import operand, take_fields
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.tensors.references import save_tensors
@@ -34,7 +34,9 @@ class Quantizing:
 
     Attributes:
         folder: where files may lie meanwhile.
-        to: `int8`, `int4` or `uint4`. calibrate: how ranges are found; '' for ranges that each run finds.
+        to: `int8`; `int4` or `int2` for the weights of MatMul in blocks, with zero points `uint4` or `uint2`.
+        calibrate: how ranges are found; '' for ranges that each run finds.
+        bits: of weights in blocks that have others.
     """
 
     model: Model
@@ -43,6 +45,7 @@ class Quantizing:
     calibrate: str
     samples: Sequence[Feeds]
     timeout: float | None
+    bits: Mapping[str, int]
     source: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +59,13 @@ class Quantizing:
                 {name: np.asarray(value) for name, value in feeds.items()},
             )
 
+    def width(self, node: NodeProto) -> int:
+        """Return the bits of a node's weight."""
+        return self.bits.get(operand(node, 1), int(self.to[-1]))
+
+    def _widths(self, nodes: Sequence[str]) -> dict[str, int]:
+        return {n.name: self.width(n) * (n.name in nodes) for n in self.model.proto.graph.node}
+
     def quantized(self, nodes: Sequence[str]) -> Model:
         """Return the model with these nodes quantized, by name.
 
@@ -65,16 +75,14 @@ class Quantizing:
         if not nodes:  # to the tool, no list is all nodes
             return self.model
         result = self.folder / "quantized.onnx"
-        kind = "blocked" if self.to != "int8" else "static" if self.calibrate else "dynamic"
         request = {
-            "kind": kind,
             "model": str(self.source),
             "result": str(result),
             "nodes": list(nodes),
-            # its block quantizer asks which nodes stay
-            "others": [n.name for n in self.model.proto.graph.node if n.name not in set(nodes)],
+            # of weights in blocks, 0 for those of nodes that stay
+            "widths": {} if self.to == "int8" else self._widths(nodes),
             "channels": opset_versions(self.model.proto.opset_import)[""] >= _CHANNELS,
-            "symmetric": self.to == "int4",
+            "symmetric": self.to.startswith("int"),
             "calibrate": CALIBRATIONS.get(self.calibrate, ""),
             "samples": [str(self.folder / f"{n}.npz") for n in range(len(self.samples))],
             "cache": str(self.folder / "ranges.json"),
@@ -89,23 +97,13 @@ class Quantizing:
                 "onnxruntime's quantizer takes too long", "give it more --timeout"
             ) from error
         if code:
-            raise _failed(said)
+            last = said.decode(errors="replace").strip().splitlines()[-1:]
+            raise RuntimeFailure(": ".join(["onnxruntime's quantizer fails"] + last))
         # the tool's file is gone with its folder
         made = load(result).materialize()
         _carry(self.model.proto, made)
         made.ir_version = max(made.ir_version, _FREE)
         return Model(made)
-
-
-def _failed(said: bytes) -> RuntimeFailure:
-    """Return the error that a quantizer's words say."""
-    # a module that the tool imports only when it is used
-    if missing := re.search(rb"No module named '(\w+)'", said):
-        name = missing[1].decode()
-        text = f"onnxruntime's quantizer needs {name!r}, which is not installed"
-        return RuntimeFailure(text, f"pip install {name.replace('_', '-')}")
-    last = said.decode(errors="replace").strip().splitlines()[-1:]
-    return RuntimeFailure(": ".join(["onnxruntime's quantizer fails"] + last))
 
 
 def _carry(source: ModelProto, made: ModelProto) -> None:
@@ -129,10 +127,6 @@ def _carry(source: ModelProto, made: ModelProto) -> None:
 
 
 def _describe(source: Message, made: Message, fields: Iterable[str]) -> None:
-    for name in fields:
-        # the original's text comes first; metadata only where the tool left none
-        held = getattr(source, name)
-        if name != "metadata_props" and held:
-            setattr(made, name, held)
-        elif held and not getattr(made, name):
-            getattr(made, name).extend(held)
+    # the original's text comes first; metadata only where the tool left none
+    free = (name for name in fields if name != "metadata_props" or not made.metadata_props)
+    take_fields(made, source, list(free))

@@ -259,7 +259,9 @@ class Runtime:
             self._child.ask("pack", name=name, elements=elements, data_type=data_type or 1)
             return
         kind = dtypes.data_type_of_numpy(value.dtype)
-        strings = [_text(item) for item in value.flat] if value.dtype.kind in "OUS" else None
+        strings = None
+        if value.dtype.kind in "OUS":
+            strings = [i.decode() if isinstance(i, bytes) else str(i) for i in value.flat]
         # the bytes as they are in memory, of every dtype
         payload = [] if strings is not None else [dtypes.payload(value)]
         self._child.ask(
@@ -556,7 +558,3 @@ def _explained(error: RuntimeFailure, proto: ModelProto, runtime: str) -> Runtim
         if is_ort
         else "see which nodes it refuses: onnxdbg check MODEL --run, with this --runtime",
     )
-
-
-def _text(item: object) -> str:
-    return item.decode() if isinstance(item, bytes) else str(item)

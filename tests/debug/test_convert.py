@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, numpy_helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
@@ -595,16 +595,62 @@ def test_an_operator_that_onnx_defines_by_float32_constants_stays_wide():
     assert np.allclose(computed(result, {"x": x})["y"], expected, atol=1e-2)
 
 
-def test_a_quantizer_without_its_module_is_a_sentence_with_what_installs_it(tmp_path, monkeypatch):
-    """onnxruntime does not depend on onnx_ir, which its quantizer of 4 bits imports."""
+def of_three_weights():
+    """A model of three products, whose first weight has rows that fill no block."""
+    rng = np.random.default_rng(0)
+    model = model_of("""n (float[4, 70] x) => (float[4, 8] y)
+        { h = MatMul (x, a) r = Relu (h) k = MatMul (r, b) y = MatMul (k, c) }""")
+    for name, shape in {"a": (70, 96), "b": (96, 64), "c": (64, 8)}.items():
+        array = rng.standard_normal(shape).astype(np.float32) / 8
+        model.proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+@pytest.mark.parametrize("to", ["int4", "uint4"])
+def test_blocks_are_written_without_a_module_that_nothing_installs(to, tmp_path, monkeypatch):
+    """onnxruntime does not depend on onnx_ir, which its quantizer of blocks imports."""
     (tmp_path / "onnx_ir.py").write_text("raise ModuleNotFoundError(\"No module named 'onnx_ir'\")")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    net = model_of(
-        f"n (float[2, 32] x) => (float[2, 1] y) <float[32, 1] w = {{{', '.join(['1'] * 32)}}}> {{ y = MatMul (x, w) }}"
-    )
+    net = of_three_weights()
 
-    with pytest.raises(osl.SurgeonError, match="needs 'onnx_ir', which is not") as raised:
-        osl.convert(net, to="int4")
+    result = osl.convert(net, to)
 
-    assert raised.value.hint == "pip install onnx-ir"
+    # in float again, no number is off by more than half a step of its block, or a step at the end of the range
+    right = {tensor.name: numpy_helper.to_array(tensor) for tensor in net.proto.graph.initializer}
+    back = osl.dequantize(result.model).model.proto.graph
+    made = {t.name.partition("_")[0]: numpy_helper.to_array(t) for t in back.initializer}
+    assert made.keys() == right.keys()
+    for name, weight in right.items():
+        blocks = np.pad(weight, ((0, -len(weight) % 32), (0, 0))).reshape(-1, 32, weight.shape[1])
+        off = np.pad(made[name] - weight, ((0, -len(weight) % 32), (0, 0))).reshape(blocks.shape)
+        assert (np.abs(off).max(1) <= np.abs(blocks).max(1) / 7).all()
+
+
+def test_weights_get_as_many_bits_as_rank_says(tmp_path):
+    net = of_three_weights()
+    chosen = {"a": 8, "b": 4, "c": 16}
+    layers = [{"name": name, "bits": bits} for name, bits in chosen.items()]
+    (tmp_path / "bits.json").write_text(json.dumps({"layers": layers}), "utf-8")
+
+    result = osl.convert(net, "int4", keep=str(tmp_path / "bits.json"))
+
+    widths = [
+        helper.get_node_attr_value(node, "bits") if node.op_type == "MatMulNBits" else node.op_type
+        for node in result.model.proto.graph.node
+    ]
+    assert widths == [8, "Relu", 4, "MatMul"]
+    feeds = {"x": np.random.default_rng(1).standard_normal((4, 70)).astype(np.float32)}
+    right, found = (osl.run(model, feeds)["y"] for model in (net, result.model))
+    assert np.abs(found - right).max() < 0.2 * np.abs(right).max()
+
+
+@pytest.mark.parametrize(("to", "inputs"), [("int2", 3), ("uint2", 4)])
+def test_weights_go_into_two_bits(to, inputs):
+    result = osl.convert(of_three_weights(), to)
+
+    products = [n for n in result.model.proto.graph.node if n.op_type == "MatMulNBits"]
+    bits = [(helper.get_node_attr_value(n, "bits"), len(n.input)) for n in products]
+    assert bits == [(2, inputs)] * 3
+    assert result.share < 0.2
+    osl.run(result.model)

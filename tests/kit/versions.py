@@ -53,6 +53,12 @@ LACKS = (
         r"test_an_array_of_a_huge_dtype\S*\[<U1073741824",
         "an error for such a dtype",
     ),
+    (
+        "onnxruntime",
+        "1.24",
+        r"test_weights_(get_as_many_bits|go_into_two_bits)",
+        "2 and 8 bits in its quantizer of blocks",
+    ),
     ("onnxruntime", "1.23", r"Opset 23 is under development", "a later opset"),
     (
         "onnxruntime",

@@ -797,6 +797,36 @@ def test_a_checkpoint_of_llama_cpp_is_read_in_float(tmp_path):
     assert "1 of 1 weights found" in str(found)
 
 
+def test_rows_that_llama_cpp_orders_by_pairs_are_in_their_order(tmp_path):
+    """Its converter moves the rows of q and k of a Llama: those that are rotated together follow one another."""
+    gguf = pytest.importorskip("gguf")
+    rng = np.random.default_rng(0)
+    heads, held = {"q": 4, "k": 2, "v": 2}, {}
+    for part, count in heads.items():
+        held[f"blk.0.attn_{part}.weight"] = rng.normal(size=(count * 8, 32)).astype(np.float32)
+    held["blk.0.attn_q.bias"] = rng.normal(size=32).astype(np.float32)
+    for kind in ("llama", "qwen2"):
+        writer = gguf.GGUFWriter(tmp_path / f"{kind}.gguf", kind)
+        writer.add_head_count(heads["q"])
+        writer.add_head_count_kv(heads["k"])
+        for name, numbers in held.items():
+            stored, part = numbers, name.split("_")[1][0]
+            if kind == "llama" and part != "v":
+                # as convert_hf_to_gguf.py does it
+                halves = numbers.reshape(heads[part], 2, 4, *numbers.shape[1:])
+                stored = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(numbers.shape)
+            writer.add_tensor(name, stored)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+        read = open_checkpoint(tmp_path / f"{kind}.gguf")
+
+        for name, numbers in held.items():
+            np.testing.assert_array_equal(read.read(name), numbers)
+
+
 def test_a_checkpoint_of_llama_cpp_says_which_library_reads_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gguf", None)
     (tmp_path / "net.gguf").write_bytes(b"GGUF")

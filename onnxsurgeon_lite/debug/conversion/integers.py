@@ -20,6 +20,7 @@ from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.debug.ranking.bits import rounded
 from onnxsurgeon_lite.errors import EditError, SurgeonError
+from onnxsurgeon_lite.graph.block_quantized import BITS
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.selecting.select import selected_nodes
@@ -33,10 +34,9 @@ from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.inlining import inline
-from onnxsurgeon_lite.tensors.dtypes import Array, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import rms, wide
 
 _FLOAT = TensorProto.FLOAT
-_BLOCK = 32  # weights of 4 bits with one scale
 _LEVELS = 255  # of 8 bits
 
 
@@ -93,7 +93,13 @@ class Layer:
         last = node.op_type in ("MatMul", "Gemm", "Gather")
         # products for one number of the result: the weight's elements by its output channels
         terms = weight.size / weight.shape[-1 if last else 0] if given else 1.0
-        error = rms(wide(_quantized(weight, -1 if last else 0, quantizing)) - wide(weight))
+        # without calibration one scale for all; blocks of 32 are about as near as channels
+        bits = quantizing.width(node)
+        if is_whole:
+            held = rounded(weight.reshape(1, -1), bits, 0).reshape(weight.shape)
+        else:
+            held = rounded(weight, bits, -1 if last else 0)
+        error = rms(wide(held) - wide(weight))
         return cls(node.output[0], given, terms, rms(wide(weight)), error, is_whole)
 
     def effect(self, work: Derivative, slopes: Slopes) -> Term:
@@ -120,18 +126,6 @@ def _range(value: Term) -> Term:
     """Return from where to where the numbers reach, with 0 among them."""
     high, low = (value.tape.op(f"Reduce{end}", value, keepdims=0) for end in ("Max", "Min"))
     return high.function("Relu") + (-low).function("Relu")
-
-
-def _quantized(weight: Array, axis: int, quantizing: Quantizing) -> Array:
-    """Return a weight as the tool's integers hold it, roughly."""
-    if quantizing.to != "int8":
-        # 4 bits: blocks of 32 along the rows; the last one is filled up
-        blocks = np.resize(weight.swapaxes(-1, -2), (-(-weight.size // _BLOCK), _BLOCK))
-        flat = rounded(blocks, 4, 0).ravel()[: weight.size]
-        return flat.reshape(weight.swapaxes(-1, -2).shape).swapaxes(-1, -2)
-    if quantizing.calibrate:
-        return rounded(weight, 8, axis)
-    return rounded(weight.reshape(1, -1), 8, 0).reshape(weight.shape)
 
 
 _WEIGHTED = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "Attention") + (
@@ -223,7 +217,9 @@ class Integers:
             return node.op_type in _STATIC
         operators = _WEIGHTED if self.quantizing.to == "int8" else ("MatMul",)
         is_weighted = (constant(self.index, name) is not None for name in node.input)
-        return node.op_type in operators and any(is_weighted)
+        # of a mixture, what has more than 8 bits stays
+        few = self.quantizing.width(node) in BITS
+        return few and node.op_type in operators and any(is_weighted)
 
     def _kept(self, name: str) -> Kept:
         position = self.index.named[name][0]

@@ -402,7 +402,7 @@ class _WeightSearch:
             pieces = (
                 None
                 if elsewhere or is_folded
-                else table.find(array, partial(self._is_elsewhere, name))
+                else table.find(array, partial(self.belonging.rival, name))
             )
             if pieces is not None:
                 parameter = ", ".join(pieces.parameters)
@@ -439,9 +439,6 @@ class _WeightSearch:
         for name, finding in self.belonging.misplaced(whole, packed).items():
             weight = known[name]
             weight.finding = "; ".join(filter(None, [finding, weight.finding]))
-
-    def _is_elsewhere(self, name: str, parameter: str) -> bool:
-        return bool(self.belonging.rival(name, parameter))
 
     def _holds(self, array: Array, parameter: str) -> bool:
         layouts = _layouts(self._read(parameter), array.shape)

@@ -72,11 +72,11 @@ class PieceTable:
         self._read = read
         self._of = cache(self._table)
 
-    def find(self, array: Array, order: Callable[[str], bool] = lambda _: False) -> Pieces | None:
+    def find(self, array: Array, order: Callable[[str], str] = lambda _: "") -> Pieces | None:
         """Return the pieces that an array is made of, None if one of them is not known.
 
         Args:
-            order: of parameters with the same numbers, those for which it is False come first.
+            order: of parameters with the same numbers, those for which it is empty come first.
         """
         # a single number, or the same everywhere, would be found in any parameter
         if array.size < 2 or (array == array.flat[0]).all():
@@ -86,7 +86,7 @@ class PieceTable:
         found = (p for p, whole in made if np.array_equal(whole.astype(array.dtype), array))
         return next(found, None) or (self._joined(array, order) if array.ndim == 1 else None)
 
-    def _joined(self, array: Array, order: Callable[[str], bool]) -> Pieces | None:
+    def _joined(self, array: Array, order: Callable[[str], str]) -> Pieces | None:
         """Return whole parameters in a row: packed biases."""
         # vectors only: a packed bias is made of whole ones
         known = {
