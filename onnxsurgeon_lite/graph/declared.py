@@ -1,7 +1,7 @@
 """Declarations of many values, read and written in their encoding, because protobuf answers slowly."""
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, in_rows
+from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import copied, drop
 from onnxsurgeon_lite.model.wire import Messages, field_start, fields, len_field
 
@@ -23,6 +23,7 @@ _LEN = 2  # wire type
 _ONE_BYTE = 127  # the largest size that takes one byte
 _SMALL = 1 << 16  # bytes of a graph that protobuf reads as fast
 _HEAD = 2  # bytes of a tag and such a size
+_CHUNK = 1 << 12  # numbers of an array that are objects at a time
 _BEHIND = bytes(2 * (_HEAD + 255))  # what is read past the end of a message is nothing
 
 _Places = NDArray[np.int64]
@@ -76,7 +77,7 @@ class Declarations:
         before, _, _ = self._types
         # one character for each byte, so that places in the text are places in the bytes
         text = self.encoded.decode("latin-1")
-        spans = in_rows(self._starts + _HEAD, before)
+        spans = _in_rows(self._starts + _HEAD, before)
         found = [text[start:stop] for start, stop in spans]
         if not all(map(str.isascii, found)):  # the few names with other characters
             found = [each.encode("latin-1").decode(errors="replace") for each in found]
@@ -89,7 +90,7 @@ class Declarations:
         """The type of each, serialized; equal ones are the same object, b'' is none."""
         whole, same = self.encoded, dict[bytes, bytes]()
         _, starts, stops = self._types
-        found = (whole[start:stop] for start, stop in in_rows(starts, stops))
+        found = (whole[start:stop] for start, stop in _in_rows(starts, stops))
         return [same.setdefault(kind, kind) for kind in found]
 
     def of_values(self, chosen: Callable[[str], bool]) -> bytes:
@@ -110,7 +111,7 @@ class Declarations:
         whole, encoded, heads = self.encoded, dict[int, bytes](), dict[int, bytes]()
         # Bytes before the type and after it stay as they are, so that fields of newer versions do, too.
         before, _, behind = self._types
-        rows = in_rows(self._fields[0], self._starts, before, behind, self._stops)
+        rows = _in_rows(self._fields[0], self._starts, before, behind, self._stops)
         found = bytearray()
         for name, (field, start, end, further, stop) in zip(self.names, rows, strict=True):
             kind = types.get(name)
@@ -224,6 +225,13 @@ def declare_anew(
     declared = Declarations.of(around_nodes(graph)).retyped(types, gone)
     del infos[:]
     graph.MergeFromString(declared)
+
+
+def _in_rows(*columns: _Places) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of columns of numbers; few of them are objects at a time."""
+    for start in range(0, len(columns[0]), _CHUNK):
+        some = (column[start : start + _CHUNK].tolist() for column in columns)
+        yield from zip(*some, strict=True)
 
 
 def _joined(data: bytes, starts: _Places, stops: _Places) -> bytes:

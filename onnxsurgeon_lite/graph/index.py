@@ -8,11 +8,10 @@ name. Nodes have printable ids that no file contains: `@12` in the main graph, `
 import heapq
 import operator
 from collections import UserDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import overload
 
 from onnx import (
     FunctionProto,
@@ -55,7 +54,7 @@ from onnxsurgeon_lite.model.wire import len_field
 MAIN = ""
 FUNCTION_PATH = "fn:"
 
-_FEW_QUESTIONS = 64  # after so many, an index of everything costs less than single look-ups
+_FEW_QUESTIONS = 8  # after so many, an index of everything costs less than single look-ups
 _FEW_DECLARATIONS = 4
 
 
@@ -101,7 +100,7 @@ class GraphIndex:
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
     # values whose type inference cannot find: not tried again
     _without_type: set[str] = field(default_factory=set)
-    _questions: int = 0  # how many look-ups there were
+    _questions: int = 0  # how often it was asked who reads a few values
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -121,43 +120,30 @@ class GraphIndex:
         index.initializers.update(
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
-        # a small graph, or one with a value made twice: raise the error now
-        if len(nodes) <= FEW or not index.table.is_made_once:
-            _ = index.producer
+        _ = index.producer  # a value that is made twice: raise the error now
         return index
 
     @cached_property
     def table(self) -> NodeTable:
-        """The nodes in columns."""
+        """The nodes in lists."""
         return NodeTable.of(self.graph)
 
     @cached_property
     def producer(self) -> dict[str, int]:
         """Value -> the position of its node."""
-        found = dict[str, int]()
-        for position, node in enumerate(self.nodes):
-            for name in node.output[:]:
-                # a node that has a name twice is no second producer
-                if name and found.setdefault(name, position) != position:
-                    first = self.describe(found[name])
-                    raise GraphError(
-                        f"value {name!r} has two producers: {first} and {self.describe(position)}",
-                        "repair it: onnxdbg edit fix MODEL",
-                    )
+        found, again = self.table.made
+        for name, position in again:
+            first, second = self.describe(found[name]), self.describe(position)
+            raise GraphError(
+                f"value {name!r} has two producers: {first} and {second}",
+                "repair it: onnxdbg edit fix MODEL",
+            )
         return found
 
     @cached_property
     def bodied(self) -> list[int]:
         """The nodes that hold bodies."""
-        if len(self.nodes) > FEW:
-            return self.table.bodied
-        return [p for p, node in enumerate(self.nodes) if node.attribute and walk.bodies(node)]
-
-    def maker(self, name: str) -> int | None:
-        """Return the position of the node that produces one of a few values, without indexing all others."""
-        if "producer" in vars(self) or self._has_many_questions():
-            return self.producer.get(name)
-        return next(iter(self.table.makers(name)), None) if name else None
+        return self.table.bodied
 
     def node_of(self, name: str) -> NodeProto | None:
         """Return the node that makes a value; None for none."""
@@ -168,11 +154,6 @@ class GraphIndex:
         """Return the operator of the node that makes a value; '' for none."""
         node = self.node_of(name)
         return "" if node is None else node.op_type
-
-    def _has_many_questions(self) -> bool:
-        """Return whether enough was asked to index everything."""
-        self._questions += 1
-        return self._questions > _FEW_QUESTIONS
 
     @property
     def graph(self) -> GraphProto:
@@ -188,13 +169,6 @@ class GraphIndex:
                 found[name].append(position)
         return dict(found)
 
-    def called(self, name: str) -> list[int]:
-        """Return the nodes with one of a few names."""
-        if not name or "named" in vars(self) or self._has_many_questions():
-            return self.named.get(name, [])
-        nodes, may = self.nodes, self.table.encoded.mentioning([name])
-        return [position for position in may if nodes[position].name == name]
-
     @cached_property
     def node_names(self) -> list[str]:
         """Every node's name, sorted."""
@@ -203,27 +177,18 @@ class GraphIndex:
     @cached_property
     def rows(self) -> list[NodeRow]:
         """Every node as plain data."""
-        return list(map(NodeRow.of, self.nodes)) if len(self.nodes) <= FEW else self.table.rows
-
-    def row(self, position: int) -> NodeRow:
-        """Return a node as plain data, without reading all others."""
-        if "rows" in vars(self):
-            return self.rows[position]
-        return NodeRow.of(self.nodes[position])
+        return self.table.rows
 
     @cached_property
     def needs(self) -> list[list[str]]:
-        """Per node, the values it needs; a node without attributes keeps its raw inputs, with repeats and ''."""
-        return [row.needs for row in self.rows]
+        """Per node, its inputs, with repeats and '', then what its bodies capture."""
+        return self.table.needs
 
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
-        bodied = set(self.bodied)
         found = defaultdict[str, list[int]](list)
-        # a node with bodies needs what they capture, too
-        for position, node in enumerate(self.nodes):
-            names = self.reads[position] if position in bodied else node.input[:]
+        for position, names in enumerate(self.needs):
             for name in dict.fromkeys(names):
                 found[name].append(position)
         found.pop("", None)
@@ -235,25 +200,23 @@ class GraphIndex:
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
-        few = len(self.nodes) <= FEW
-        if few or "consumers" in vars(self) or self._has_many_questions():
+        self._questions += 1
+        if self._questions > _FEW_QUESTIONS or len(self.nodes) <= FEW or "consumers" in vars(self):
             return {value: self.users(value) for value in values}
-        found = self.table.readers(set(values) - {""})
-        for position in self.bodied:  # the table knows inputs, not captures
-            for name in found.keys() & self.reads[position]:
-                found[name] = sorted({*found[name], position})
+        found = {value: list[int]() for value in values}
+        for position in self.reading(found):
+            for name in found.keys() & self.needs[position]:
+                found[name].append(position)
         return found
 
     def reading(self, values: Collection[str]) -> list[int]:
-        """Return the nodes that need one of many values; it can hold a few others."""
-        if len(self.nodes) > FEW:
-            return sorted(set(self.table.reading(values)).union(self.bodied))
-        wanted = set(values)
+        """Return the nodes that need one of many values."""
+        wanted = set(values) - {""}
         return [p for p, needs in enumerate(self.needs) if not wanted.isdisjoint(needs)]
 
     def outputs_of(self, positions: Iterable[int]) -> Iterator[str]:
         """Yield the values that some nodes make, in their order."""
-        return walk.outputs(map(self.nodes.__getitem__, positions))
+        return filter(None, chain.from_iterable(map(self.table.makes.__getitem__, positions)))
 
     def inputs_of(self, positions: Iterable[int]) -> Iterator[str]:
         """Yield the values that some nodes need, in their order; repeated as they are."""
@@ -265,22 +228,20 @@ class GraphIndex:
 
     def read_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes need."""
-        if len(positions) <= FEW:
-            return set(self.inputs_of(positions))
-        captured = self.inputs_of(p for p in self.bodied if p in positions)
-        return self.table.read_by(positions).union(captured)
+        return set(chain.from_iterable(map(self.needs.__getitem__, positions))) - {""}
 
     def made_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes make."""
-        if len(positions) <= FEW:
-            return set(self.outputs_of(positions))
-        return self.table.made_by(positions)
+        return set(chain.from_iterable(map(self.table.makes.__getitem__, positions))) - {""}
+
+    def reading_only(self, values: Set[str]) -> list[int]:
+        """Return the nodes that read something, and nothing but some values."""
+        known = {""}.union(values)
+        return [p for p, needs in enumerate(self.needs) if any(needs) and known.issuperset(needs)]
 
     def unread(self, values: Iterable[str]) -> set[str]:
         """Return those of a few values that no node needs."""
         left = set(values)
-        if len(left) < _FEW_QUESTIONS:
-            return {value for value, users in self.readers(left).items() if not users}
         for names in self.needs if left else ():
             left.difference_update(names)
             if not left:
@@ -295,17 +256,7 @@ class GraphIndex:
             GraphError: the graph has a cycle.
         """
         everything = range(len(self.nodes))
-        return list(everything) if self._is_sorted() else topological_order(self, everything)
-
-    def _is_sorted(self) -> bool:
-        if len(self.nodes) > FEW and self.table.is_sorted:
-            return True
-        producer = self.producer.get
-        for position, names in enumerate(self.needs):
-            for name in names:
-                if producer(name, -1) >= position:  # made later, or by the node itself
-                    return False
-        return True
+        return list(everything) if self.table.is_sorted else topological_order(self, everything)
 
     @cached_property
     def places(self) -> dict[int, int]:
@@ -337,8 +288,8 @@ class GraphIndex:
     def operators(self) -> dict[str, list[int]]:
         """Operator type -> its nodes, in any domain."""
         found = defaultdict[str, list[int]](list)
-        for position, node in enumerate(self.nodes):
-            found[node.op_type].append(position)
+        for position, (op_type, _) in enumerate(self.table.kinds):
+            found[op_type].append(position)
         return dict(found)
 
     @cached_property
@@ -409,7 +360,7 @@ class GraphIndex:
             name
             for name in names
             if name not in self.types
-            or (not is_complete(self.types[name]) and self.maker(name) is not None)
+            or (not is_complete(self.types[name]) and self.producer.get(name) is not None)
         } - self._without_type
 
     def inferred_outputs(self) -> dict[str, TypeProto]:
@@ -519,10 +470,14 @@ class GraphIndex:
 
     def makers(self, names: Iterable[str]) -> list[int]:
         """Return the positions of the nodes that produce a few values."""
-        return [place for place in map(self.maker, names) if place is not None]
+        return [place for place in map(self.producer.get, names) if place is not None]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.inputs or name in self.initializers or self.maker(str(name)) is not None
+        return (
+            name in self.inputs
+            or name in self.initializers
+            or self.producer.get(str(name)) is not None
+        )
 
     def dense(self, name: str) -> TensorProto | None:
         """Return an initializer of the main graph; None for sparse ones, and for other names."""
@@ -584,6 +539,7 @@ class GraphIndex:
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
         """Return the nodes that the values depend on; the search stops at the values in `stop`."""
         stop = stop if isinstance(stop, (dict, set)) else set(stop)
+        # from values to the nodes that make them, and on to what these read
         seen, nodes = set[str](), set[int]()
         pending = list(values)
         while pending:
@@ -669,27 +625,16 @@ class _Types(UserDict[str, TypeProto]):
         return None if tensor is None else tensor_type(tensor)
 
 
-class _Reads(Sequence[list[str]]):
+class _Reads(dict[int, list[str]]):
     """Per node, the values it needs, looked up on demand: a cut needs few nodes of many."""
 
-    def __init__(self, nodes: list[NodeProto]) -> None:
+    def __init__(self, nodes: Sequence[NodeProto]) -> None:
+        super().__init__()
         self._nodes = nodes
-        self._known = dict[int, list[str]]()
 
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    @overload
-    def __getitem__(self, position: int) -> list[str]: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[list[str]]: ...
-    def __getitem__(self, position: int | slice) -> list[str] | list[list[str]]:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        reads = self._known.get(position)
-        if reads is None:
-            names = every_read(self._nodes[position])
-            reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
+    def __missing__(self, position: int) -> list[str]:
+        names = every_read(self._nodes[position])
+        reads = self[position] = [name for name in dict.fromkeys(names) if name]
         return reads
 
 

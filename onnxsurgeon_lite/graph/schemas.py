@@ -1,6 +1,6 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from typing import SupportsInt, cast
 
 from onnx import (
     AttributeProto,
-    GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
@@ -31,7 +30,7 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, find_schema
-from onnxsurgeon_lite.graph.table import FEW, NodeTable
+from onnxsurgeon_lite.graph.table import NodeTable
 from onnxsurgeon_lite.model import (
     Model,
     by_name,
@@ -250,13 +249,12 @@ def require_schemas(index: GraphIndex) -> None:
         # a function imports versions of its own
         imported = versions.get(body.path.partition("/@")[0], own)
         nodes = list(body.nodes)
-        for position, node in _unlike(index, body, nodes):
-            formal = None
+        table = NodeTable(nodes) if body.path else index.table
+        formals = {kind: _formal_of(imported, *kind) for kind in set(table.kinds)}
+        for position, node in _unlike(table, nodes, formals):
+            formal = formals[node.op_type, node.domain]
             # a call has no schema
-            if call_key(node) not in called:
-                domain = plain_domain(node.domain)
-                formal = _formal(node.op_type, imported.get(domain, 0), domain)
-            if formal is not None and not formal.fits(node):
+            if formal is not None and call_key(node) not in called and not formal.fits(node):
                 schema, what = formal.schema, described(node, body.node_id(position))
                 try:
                     _check_counts(schema, node, what)
@@ -285,26 +283,26 @@ def _bodies_fit(node: NodeProto) -> bool:
 
 def has_dangling(index: GraphIndex) -> bool:
     """Return whether the main graph, bodies included, reads a value that nothing produces."""
-    read = index.outputs.keys() | index.table.outside()
-    read = read.union(index.inputs_of(index.bodied))
-    return not all(name in index for name in read)
+    known = {""}.union(index.producer, index.inputs, index.initializers)
+    return not known.issuperset(index.outputs) or not all(map(known.issuperset, index.needs))
 
 
 def _unlike(
-    index: GraphIndex, body: Body, nodes: Sequence[NodeProto]
+    table: NodeTable,
+    nodes: Sequence[NodeProto],
+    formals: "Mapping[tuple[str, str], _Formal | None]",
 ) -> Iterator[tuple[int, NodeProto]]:
-    """Yield (position, node), one at least for each operator, number of values and attributes."""
-    if len(nodes) > FEW:
-        # columns answer that for all nodes at once
-        table = NodeTable(GraphProto(node=nodes).SerializeToString()) if body.path else index.table
-        yield from ((position, nodes[position]) for position in table.unlike())
-        return
-    # what was seen already: nodes without attributes need no second look
-    known = set[tuple[str, str, int, int]]()
-    for position, node in enumerate(nodes):
-        kind = node.op_type, node.domain, len(node.input), len(node.output)
-        if node.attribute or kind not in known:
-            known.add(kind)
+    """Yield (position, node), the first of each operator, number of values and attributes."""
+    # others have none that count
+    with_attributes = {kind for kind, formal in formals.items() if formal and formal.attributes}
+    known = set[Hashable]()
+    every = zip(nodes, table.kinds, table.reads, table.makes, strict=True)
+    for position, (node, kind, reads, makes) in enumerate(every):
+        takes = kind in with_attributes and node.attribute
+        held = tuple([a.SerializeToString() for a in node.attribute]) if takes else ()
+        alike = kind, len(reads), len(makes), held
+        if alike not in known:
+            known.add(alike)
             yield position, node
 
 
@@ -329,6 +327,11 @@ class _Formal:
             and (not self.bodies or _bodies_fit(node))
             and (self.required <= given.keys() or self.required <= {a.name for a in node.attribute})
         )
+
+
+def _formal_of(imported: Mapping[str, int], operator: str, domain: str) -> _Formal | None:
+    domain = plain_domain(domain)
+    return _formal(operator, imported.get(domain, 0), domain)
 
 
 @cache
@@ -444,7 +447,7 @@ def held(index: GraphIndex, name: str) -> TensorProto | None:
     initializer = index.dense(name)
     if initializer:
         return initializer
-    position = index.maker(name)
+    position = index.producer.get(name)
     return None if position is None else constant_of(index.nodes[position])
 
 

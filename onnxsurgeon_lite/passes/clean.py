@@ -1,6 +1,6 @@
 """Remove what no output depends on."""
 
-from collections.abc import Container, Iterator, MutableSequence, Sequence
+from collections.abc import Container, Iterator, MutableSequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
@@ -16,11 +16,11 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured, rows_of
+from onnxsurgeon_lite.graph.table import NodeTable, captured
 from onnxsurgeon_lite.model import Model, drop, function_key, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import OPTIONAL_INPUTS, PassResult
-from onnxsurgeon_lite.surgery.edits import Nodes, defined, sources
+from onnxsurgeon_lite.surgery.edits import Nodes, defined
 
 Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
 
@@ -53,9 +53,8 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
     changes = _clean_graph(proto.graph, index, _training_needs(proto) | _given(proto))
     # what a function returns is needed
     for function in proto.functions:
-        rows = rows_of(function.node)
-        place = f"function {function.name!r}"
-        removed = _clean_nodes(function.node, rows, set(function.output), place)
+        table, place = NodeTable(function.node), f"function {function.name!r}"
+        removed = _clean_nodes(function.node, table, set(function.output), place)
         if removed:
             _drop_unknown(function.value_info, set(walk.outputs(function.node)))
         changes += removed
@@ -99,12 +98,8 @@ def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) ->
         graph, index, also = pending.pop()
         place = f"graph {graph.name!r}"
         needed = {value.name for value in graph.output} | also
-        # in a large graph where everything is used nothing has to be built to see that
-        if len(graph.node) > FEW and (read := _known_as_used(graph, needed)) is not None:
-            changes += _clean_declarations(graph, needed | read, place)
-            continue
-        rows = rows_of(graph.node) if index is None else index.rows
-        changes += _clean_nodes(graph.node, rows, needed, place, graph)
+        table = NodeTable.of(graph) if index is None else index.table
+        changes += _clean_nodes(graph.node, table, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
         inner = list(walk.inner(walk.with_bodies(graph)))
         # an input of a body keeps its default
@@ -112,29 +107,22 @@ def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) ->
     return changes
 
 
-def _known_as_used(graph: GraphProto, needed: set[str]) -> set[str] | None:
-    """Return what the nodes of a graph without bodies read from outside, if all are known to be used; else None."""
-    table = NodeTable.of(graph)
-    # nothing removable: no annotations, no bodies, no value with two definitions
-    if graph.quantization_annotation or table.bodied or table.made_among(list(sources(graph))):
-        return None
-    return table.outside() if table.is_sorted and table.is_used(needed) else None
-
-
 def _clean_nodes(
     nodes: Nodes,
-    rows: Sequence[NodeRow],
+    table: NodeTable,
     needed: set[str],
     place: str,
     graph: GraphProto | None = None,
 ) -> list[str]:
     """Remove the nodes that `needed` does not depend on; add to it what the others read."""
-    producer = {name: position for position, row in enumerate(rows) for name in row.outputs if name}
     parameters = {
         a.tensor_name: [entry.value for entry in a.quant_parameter_tensor_names]
         for a in (graph.quantization_annotation if graph is not None else ())
     }
+    if not parameters and _is_used(table, needed):
+        return []
     # upwards from what is needed
+    producer, _ = table.made
     alive = set[int]()
     pending = list(needed)
     while pending:
@@ -142,18 +130,31 @@ def _clean_nodes(
         # an annotated value needs the scale and zero point that its annotation names
         pending += (n for n in parameters.get(name, ()) if n not in needed)
         needed.add(name)
-        position = producer.get(name)
-        if position is not None and position not in alive:
+        position = producer.get(name, -1)
+        if position >= 0 and position not in alive:
             alive.add(position)
-            row = rows[position]
-            pending += [read for read in row.needs if read not in needed]
-            needed.update(row.needs)
-            for output in row.outputs if parameters else ():
+            reads = table.needs[position]
+            pending += [read for read in reads if read not in needed]
+            needed.update(reads)
+            for output in table.makes[position] if parameters else ():
                 pending += (n for n in parameters.get(output, ()) if n not in needed)
     # a node without outputs is kept: it may be there for its effect
-    dead = [p for p, row in enumerate(rows) if p not in alive and row.outputs]
+    dead = [p for p, names in enumerate(table.makes) if p not in alive and names]
     drop_at(nodes, dead)
     return [f"removed {len(dead)} unreachable nodes of {place}"] if dead else []
+
+
+def _is_used(table: NodeTable, needed: set[str]) -> bool:
+    """Return whether each node is seen to be needed, in one pass; add what all read to `needed` then."""
+    # from the end on: in a sorted graph a node is before those that need it
+    used = needed.copy()
+    for names, made in zip(reversed(table.needs), reversed(table.makes), strict=True):
+        if made and used.isdisjoint(made):
+            return False
+        used.update(names)
+        used.discard("")
+    needed |= used
+    return True
 
 
 def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list[str]:

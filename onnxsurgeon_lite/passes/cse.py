@@ -19,7 +19,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant_of
-from onnxsurgeon_lite.graph.table import NodeRow, rows_of
+from onnxsurgeon_lite.graph.table import NodeRow, NodeTable
 from onnxsurgeon_lite.model import Model, copied, function_key, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.messages import drop_at
@@ -101,7 +101,7 @@ class Cse:
         merging = _Merging(result.proto)
         merging.main(index)
         for function in result.proto.functions:
-            rows = rows_of(function.node)
+            rows = NodeTable(function.node).rows
             # functions have no index: their nodes are looked at in file order, which is sorted
             every = _Walk(rows.__getitem__, range(len(rows)))
             merging.nodes(function.node, every, set(function.output), {}, {})
@@ -131,7 +131,7 @@ class _Twins(_Walk):
     """The nodes of a main graph that may equal another one, and those that come to do so as their inputs merge."""
 
     def __init__(self, index: GraphIndex, positions: Collection[int]) -> None:
-        super().__init__(index.row, ())
+        super().__init__(index.rows.__getitem__, ())
         self.index = index
         # value -> its readers, which may become equal when values merge
         self.readers = index.readers(index.made_by(positions))
@@ -238,8 +238,8 @@ class _Merging:
                 rename_uses([node], names)
                 row = row._replace(needs=[names.get(name, name) for name in row.needs])
             alike |= _held(node) if row.op_type == "Constant" else {}
-            for _, body in walk.bodies(node) if row.attributed else ():
-                inner = rows_of(body.node)
+            for _, body in walk.bodies(node) if node.attribute else ():
+                inner = NodeTable(body.node).rows
                 self.graph(body, _Walk(inner.__getitem__, range(len(inner))), seen, alike)
             if not self._is_mergeable(node, row):
                 continue
@@ -265,7 +265,7 @@ class _Merging:
         if self.functions and call_key(node) in self.functions:
             return True
         known = row.domain in _OWN and row.op_type not in _IMPURE
-        return known and not (row.attributed and walk.bodies(node))
+        return known and not walk.bodies(node)
 
 
 def _held(node: NodeProto) -> dict[str, bytes]:

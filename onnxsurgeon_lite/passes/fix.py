@@ -115,16 +115,12 @@ def _repaired(graph: GraphProto) -> list[str]:
 
 
 def _is_tidy(graph: GraphProto) -> bool:
-    """Return whether a large graph is known to have no bodies, and to give each name to one value and one node."""
-    if len(graph.node) <= FEW:
-        return False
-    table, given, names = (
-        NodeTable.of(graph),
-        list(sources(graph)),
-        [name for node in graph.node if (name := node.name)],
-    )
-    once = len(set(given)) == len(given) and len(set(names)) == len(names)
-    return once and table.is_made_once and not table.bodied and not table.made_among(given)
+    """Return whether a graph has no bodies, and gives each name to one value and one node."""
+    table = NodeTable.of(graph)
+    values = list(filter(None, chain(sources(graph), chain.from_iterable(table.makes))))
+    names = [name for node in graph.node if (name := node.name)]
+    once = len(set(values)) == len(values) and len(set(names)) == len(names)
+    return once and not table.bodied
 
 
 def _named(graphs: Iterable[GraphProto]) -> Iterable[str]:

@@ -234,7 +234,7 @@ class _Constants:
         index = self.index
         if index.bodied or index.model.proto.functions or "Shape" in index.operators:
             return True
-        return bool(index.table.reading_only(self._constants())) or self.may_decide()
+        return bool(index.reading_only(self._constants())) or self.may_decide()
 
     def decide(self, graph: GraphProto) -> int:
         """Replace operands that types decide; return how many nodes changed."""
@@ -261,7 +261,7 @@ class _Constants:
     def may_run(self) -> bool:
         """Return whether a node reads constants alone, and is not kept for what it is."""
         settled = self._constants() | (self.values or set())
-        rows = map(self.index.row, self.index.table.reading_only(settled))
+        rows = map(self.index.rows.__getitem__, self.index.reading_only(settled))
         return any(not row.domain and row.op_type not in _KEPT for row in rows)
 
     def find(self) -> None:
@@ -270,7 +270,7 @@ class _Constants:
         settled = known | self._constants()
         # a place is a position in topological order
         places = self.index.places
-        pending = [places[p] for p in self.index.table.reading_only(settled)]
+        pending = [places[p] for p in self.index.reading_only(settled)]
         if self.values is None:
             # a Shape needs only the type of what it reads
             pending += (places[p] for p in self.index.operators.get("Shape", ()))
@@ -290,7 +290,7 @@ class _Constants:
 
     def _found(self, position: int, known: set[str], settled: set[str]) -> Sequence[str]:
         """Look at a node; return what it makes if that is constant, or if the numbers of a shape are followed to it."""
-        row = self.index.row(position)
+        row = self.index.rows[position]
         # numbers of shapes are followed through arithmetic; with `values` only those count
         follows = self.values is None and (
             row.op_type == "Shape" or not self._followed.isdisjoint(row.needs)
@@ -298,7 +298,7 @@ class _Constants:
         if not follows and not settled.issuperset(row.needs):
             return ()
         node = self.index.nodes[position]
-        if row.domain or row.op_type in _KEPT or (row.attributed and _is_open(node)):
+        if row.domain or row.op_type in _KEPT or _is_open(node):
             return ()
         outputs = [name for name in row.outputs if name]
         # an output keeps its node
@@ -321,7 +321,7 @@ class _Constants:
         types = self._types_of(self.runs)
         kept = set[str]()
         for position in self.index.in_order(self.runs):
-            row = self.index.row(position)
+            row = self.index.rows[position]
             # the size of what a node makes, from its type; unknown does not fit
             sizes = [_size(types.get(name) or self.type_of(name)) for name in row.outputs if name]
             fits = all(size is not None and size <= self.limit for size in sizes)

@@ -67,7 +67,7 @@ class Insert:
         index = GraphIndex.of(importing(model, self.domain, notes))
         value = one_value(index, self.value, notes)
         # at the end of the graph, "after" a value means before its name
-        at_end = value in index.outputs and index.maker(value) is not None
+        at_end = value in index.outputs and index.producer.get(value) is not None
         if at_end and not (self.before or self.to or self.output):
             return replace(self, before=True).apply(model)
         # read the operands; numbers alone come after the value
@@ -127,7 +127,7 @@ class Insert:
         return PassResult.of(model, result, [change], notes)
 
     def _before(self, result: Model, index: GraphIndex, value: str, new: str) -> None:
-        position = index.maker(value)
+        position = index.producer.get(value)
         if position is None or self.to:
             raise EditError(
                 f"cannot insert a node before {value!r}"

@@ -63,7 +63,7 @@ class Promote:
             # an initializer that is an input already has its default
             if value in index.inputs and self.default:
                 continue
-            kind = "constant" if index.maker(value) is not None else "initializer"
+            kind = "constant" if index.producer.get(value) is not None else "initializer"
             kept = self._promote(index, result, value, tensor)
             if kept:
                 notes.append(
@@ -92,7 +92,7 @@ class Promote:
         told = (info for info in graph.value_info if info.name == value)  # its docs
         declared = copied(next(told, ValueInfoProto(name=value)))
         declared.type.CopyFrom(tensor_type(tensor))
-        if index.maker(value) is not None:
+        if index.producer.get(value) is not None:
             # a Constant node: its output becomes the input
             place = next(p for p, node in enumerate(graph.node) if value in node.output)
             kept = self._keep(index, result, declared, place, tensor)
@@ -132,7 +132,7 @@ class Promote:
     ) -> str:
         """Note the original, with its numbers unless they are the default; return the initializer that has them."""
         graph = result.proto.graph
-        made = index.maker(declared.name) is not None
+        made = index.producer.get(declared.name) is not None
         original = graph.node[place] if made else graph.initializer[place]
         whole = copied(original)
         # a Constant holds its tensor in an attribute

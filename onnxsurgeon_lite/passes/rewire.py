@@ -99,7 +99,7 @@ class Rewire:
 
 def _copied(index: GraphIndex, name: str) -> str:
     """Return what a value is a copy of, through every Identity; the value itself if it is none."""
-    while (position := index.maker(name)) is not None:
+    while (position := index.producer.get(name)) is not None:
         node = index.nodes[position]
         if node.op_type != "Identity" or not is_standard(node) or not node.input:
             break

@@ -185,7 +185,7 @@ class _Moving:
 
     def _passable(self, value: str) -> int | None:
         """Return the node before a Cast if the Cast can stand before it."""
-        position = self.index.maker(value)
+        position = self.index.producer.get(value)
         readers = self.index.readers([value])[value]
         # another reader needs the value as it is
         if position is None or len(readers) > 1 or value in self.index.outputs:

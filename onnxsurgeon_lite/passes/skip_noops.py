@@ -100,11 +100,11 @@ class _Noops:
         candidates = map(self._candidates, _HANDLED)
         every = sorted(chain.from_iterable(candidates))
         for position in self.index.in_order(every):
-            row = self.index.row(position)
+            row = self.index.rows[position]
             if row.domain or self._uses_more(row.outputs):
                 continue
             # an attribute that a call decides
-            if row.attributed and walk.has_references(self.index.nodes[position]):
+            if walk.has_references(self.index.nodes[position]):
                 continue
             returned = self._returned(position, row)
             if returned is None:

@@ -13,7 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, captured
+from onnxsurgeon_lite.graph.table import NodeTable, captured
 from onnxsurgeon_lite.model import Model, drop, plain_domain, walk
 from onnxsurgeon_lite.model.messages import assign
 
@@ -331,8 +331,9 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
     # Values that existed before and are neither made, nor given, any more.
-    gone = set(_changed(before, after)) - after.inputs.keys() - after.initializers.keys()
-    gone -= after.producer.keys() if len(after.nodes) <= FEW else after.table.made_among(gone)
+    gone = before.producer.keys() - after.producer.keys()
+    gone |= (before.inputs.keys() | before.initializers.keys()) - after.producer.keys()
+    gone -= after.inputs.keys() | after.initializers.keys()
     if not gone:
         return
     dangling = {
@@ -345,17 +346,3 @@ def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
             f"the edit would leave {len(dangling)} values without a producer: {shown}",
             "rewire their readers first, or remove them in the same edit",
         )
-
-
-def _changed(before: GraphIndex, after: GraphIndex) -> Iterator[str]:
-    """Yield the values of a graph without those that the same nodes produce in another version of it."""
-    yield from before.inputs
-    yield from before.initializers
-    if len(after.nodes) <= FEW:
-        yield from before.producer
-        return
-    encoded = before.table.encoded
-    # Only the nodes between the common head and tail can have lost an output.
-    head, tail = encoded.same(after.table.encoded)
-    for position in range(head, len(encoded) - tail):
-        yield from filter(None, before.nodes[position].output)

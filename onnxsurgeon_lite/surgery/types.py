@@ -1,10 +1,10 @@
 """Correct declared types that an edit made wrong, by inference, with a note for each output."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
-from onnx import GraphProto, NodeProto, TypeProto
+from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, RuntimeLost
 from onnxsurgeon_lite.graph import native
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_par
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import UNSETTLED
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, is_standard, walk
+from onnxsurgeon_lite.model import Model, plain_domain
 from onnxsurgeon_lite.model.calls import check_functions
 
 BY_SHAPE_ALONE = frozenset((
@@ -29,6 +29,7 @@ BY_SHAPE_ALONE = frozenset((
 
 _BY_NUMBERS_BEHIND = frozenset(("Reshape", "Expand", "Tile", "Slice", "Unsqueeze", "Squeeze"))
 """Operators whose output shapes depend on the numbers of their inputs, except the first."""
+_KNOWN = BY_SHAPE_ALONE | _BY_NUMBERS_BEHIND | {"Constant"}
 
 
 def follow(
@@ -189,28 +190,21 @@ def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
 
 def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
     """Return whether sizes can follow from computed numbers: propagating data doubles the time of inference."""
-    nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
-    # Many nodes: the table knows which operators there are, and decodes only those that matter.
-    if len(nodes) > FEW and count is None:
-        table = NodeTable.of(graph)
-        behind = _BY_NUMBERS_BEHIND | {"Constant"}
-        if not (table.domains <= {""} and table.operators <= BY_SHAPE_ALONE | behind):
-            return True
-        nodes = list(map(table.node, table.encoded.mentioning(behind & table.operators)))
-    read = set[str]()
-    for node in nodes:
-        operator = node.op_type
-        if not is_standard(node):
-            return True
+    table = NodeTable.of(graph)
+    read, constants = set[str](), set[str]()
+    for (operator, domain), reads, makes in islice(
+        zip(table.kinds, table.reads, table.makes, strict=True), count
+    ):
         if operator in _BY_NUMBERS_BEHIND:  # shapes, axes, repeats
-            read.update(node.input[1:])
+            read.update(reads[1:])
+        elif operator == "Constant":
+            constants.update(makes)
         # an unknown operator may compute a size
-        elif operator not in BY_SHAPE_ALONE and operator != "Constant":
+        if plain_domain(domain) or operator not in _KNOWN:
             return True
     # Numbers of initializers and inputs need no propagation, and those of Constants neither.
-    read -= {""}.union(message.name for message in chain(graph.initializer, graph.input))
-    if read:
-        read.difference_update(walk.outputs(n for n in nodes if n.op_type == "Constant"))
+    given = (message.name for message in chain(graph.initializer, graph.input))
+    read -= {""}.union(constants, given)
     return bool(read)
 
 
@@ -242,9 +236,6 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """Return the values and everything that depends on them."""
     found = set(values)
-    # many nodes in order, without bodies: one walk through the table
-    if len(index.nodes) > FEW and not index.bodied and index.table.is_sorted:
-        return found | index.table.downstream(found)
     for row in map(index.rows.__getitem__, index.order):
         if not found.isdisjoint(row.needs):
             found.update(row.outputs)

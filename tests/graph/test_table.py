@@ -1,14 +1,16 @@
-"""What nodes read and make, found in their encoding, is what protobuf says of them."""
+"""What the lists of a table and the index of a large graph say of nodes is what protobuf says of them."""
 
 import random
 
 import pytest
 from onnx import GraphProto, NodeProto, helper
 
-from onnxsurgeon_lite.errors import GraphError
+from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, Indexed
-from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable
+from onnxsurgeon_lite.graph.schemas import checked, has_dangling
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, every_read
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.surgery.types import downstream
 
 _FOREIGN = b"\xf8\x06\x05\xa2\x0d\x03abc"  # fields that no version of ONNX knows
 
@@ -34,8 +36,12 @@ def _encoded(nodes: list[NodeProto]) -> bytes:
     return GraphProto(node=nodes, name="after the nodes").SerializeToString()
 
 
-def _table(nodes: list[NodeProto]) -> NodeTable:
-    return NodeTable(_encoded(nodes))
+def _table(nodes: list[NodeProto], like: NodeTable | None = None) -> NodeTable:
+    return NodeTable(nodes, _encoded(nodes), like)
+
+
+def _index(nodes: list[NodeProto]) -> GraphIndex:
+    return GraphIndex.of(Model(helper.make_model(helper.make_graph(nodes, "many", [], []))))
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +51,41 @@ def nodes() -> list[NodeProto]:
     return [_node(drawn, names) for _ in range(2 * FEW)]
 
 
+@pytest.fixture(scope="module")
+def valid(nodes) -> list[NodeProto]:
+    """The same nodes, each with values of its own."""
+    made = []
+    for place, node in enumerate(nodes):
+        made.append(NodeProto())
+        made[-1].CopyFrom(node)
+        made[-1].output[:] = [f"v{place}/é" if name else "" for name in node.output]
+        for slot, name in enumerate(node.input):
+            made[-1].input[slot] = name.replace("/out", "/é")
+    return made
+
+
 def test_rows_are_what_protobuf_says(nodes):
-    assert _table(nodes).rows == list(map(NodeRow.of, nodes))
+    table = _table(nodes)
+
+    assert [row.op_type for row in table.rows] == [node.op_type for node in nodes]
+    assert [row.needs for row in table.rows] == list(map(every_read, nodes))
+    assert [row.outputs for row in table.rows] == [list(node.output) for node in nodes]
+    domains = ["" if node.domain == "ai.onnx" else node.domain for node in nodes]
+    assert [row.domain for row in table.rows] == domains
+    assert (table.operators, table.domains) == ({"Relu"}, {"", "other"})
 
 
 def test_makers_and_bodies_are_what_protobuf_says(nodes):
     table = _table(nodes)
 
     bodied = [p for p, node in enumerate(nodes) if any(a.name == "body" for a in node.attribute)]
-    assert table.bodied == bodied
-    for name in ("a", "bé", "x" * 128, "y" * 700, "v7/out", "none"):
-        assert table.makers(name) == [p for p, node in enumerate(nodes) if name in node.output]
+    assert table.bodied == NodeTable(nodes).bodied == bodied
+    first, again = table.made
+    for name in ("a", "bé", "x" * 128, "y" * 700, "v7/out"):
+        makers = [p for p, node in enumerate(nodes) if name in node.output]
+        assert [first[name], *dict.fromkeys(p for n, p in again if n == name)] == makers
+    assert "none" not in first
+    assert "" not in first
 
 
 def test_what_depends_on_values_is_what_protobuf_says():
@@ -73,47 +103,57 @@ def test_what_depends_on_values_is_what_protobuf_says():
         if (asked | expected).intersection(node.input):
             expected.update(node.output)
 
-    assert _table(nodes).downstream(asked) == expected
+    assert downstream(_index(nodes), asked) == asked | expected
 
 
-def test_nodes_that_are_unlike_differ_in_operator_numbers_of_values_or_attributes(nodes):
-    first: dict[object, int] = {}
-    for place, node in enumerate(nodes):
-        attributes = [attribute.SerializeToString() for attribute in node.attribute]
-        kind = node.op_type, node.domain, len(node.input), len(node.output), *attributes
-        first.setdefault(kind, place)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (helper.make_node("Relu", ["v0", "v0"], ["own"]), "Relu"),
+        (helper.make_node("LeakyRelu", ["v0"], ["own"], alpha="no number"), "LeakyRelu"),
+    ],
+)
+def test_each_kind_of_node_of_a_large_graph_is_checked(wrong, said):
+    alpha = helper.make_node("LeakyRelu", ["v0"], ["usual"], alpha=0.1)
+    nodes = [*_chain().proto.graph.node, alpha, wrong]
+    model = _chain()
+    del model.proto.graph.node[:]
+    model.proto.graph.node.extend(nodes[:-1])
+    model.proto.opset_import[0].version = 16
+    assert checked(model)
 
-    assert _table(nodes).unlike() == sorted(first.values())
+    model.proto.graph.node.append(wrong)
+
+    with pytest.raises(EditError, match=said):
+        checked(model)
 
 
-def test_who_reads_makes_and_is_what_is_what_protobuf_says(nodes):
+def test_who_reads_makes_and_is_what_is_what_protobuf_says(valid):
     readers: dict[str, list[int]] = {}
-    for place, node in enumerate(nodes):
-        for name in filter(None, dict.fromkeys(node.input)):
+    for place, node in enumerate(valid):
+        for name in filter(None, dict.fromkeys(every_read(node))):
             readers.setdefault(name, []).append(place)
-    table = _table(nodes)
+    index = _index(valid)
 
-    assert table.readers(list(readers)) == readers
-    some = range(1, len(nodes), 2)
-    assert table.read_by(some) == {n for place in some for n in nodes[place].input if n}
-    assert table.made_by(some) == {n for place in some for n in nodes[place].output if n}
+    assert index.readers(list(readers)) == readers
+    assert index.consumers == readers
+    some = range(1, len(valid), 2)
+    assert index.read_by(some) == {n for place in some for n in every_read(valid[place]) if n}
+    assert index.made_by(some) == {n for place in some for n in valid[place].output if n}
 
 
-def test_nodes_that_read_only_some_values_or_feed_others_are_what_protobuf_says(nodes):
-    known = {"a", "bé", *(f"v{number}/out" for number in range(40))}
-    table = _table(nodes)
+def test_nodes_that_read_only_some_values_are_what_protobuf_says(valid):
+    known = {"a", "bé", *(f"v{number}/é" for number in range(40))}
+    index = _index(valid)
 
     only = [
         place
-        for place, node in enumerate(nodes)
-        if any(node.input) and known.issuperset(filter(None, node.input))
+        for place, node in enumerate(valid)
+        if any(every_read(node)) and known.issuperset(filter(None, every_read(node)))
     ]
-    assert table.reading_only(known) == only
-    readers = [place for place, node in enumerate(nodes) if known.intersection(node.input)]
-    assert table.reading(known) == readers
-    assert _table(nodes).reading({"a"}) == [p for p, node in enumerate(nodes) if "a" in node.input]
-    chain = _table([helper.make_node("Relu", [f"{i}"], [f"{i + 1}"]) for i in range(FEW)])
-    assert chain.feeding([0, 3, 7]) == [2, 6]
+    assert index.reading_only(known) == only
+    readers = [place for place, node in enumerate(valid) if known.intersection(every_read(node))]
+    assert index.reading(known) == readers
 
 
 def test_twins_read_the_same_or_constants_with_one_content():
@@ -136,20 +176,19 @@ def test_twins_read_the_same_or_constants_with_one_content():
     assert 0 < len(twins) < len(nodes)
 
 
-def test_what_no_node_makes_is_what_protobuf_says(nodes):
-    made = {name for node in nodes[:300] for name in node.output}
+def test_what_no_node_makes_is_known():
+    complete = _chain()
 
-    read = {name for node in nodes[:300] for name in node.input}
-    assert _table(nodes[:300]).outside() == read - made - {""}
-    few = _table([helper.make_node("Relu", [name], ["b"]) for name in ("a", "b", "bé")])
-    assert few.outside() == {"a", "bé"}
+    assert not has_dangling(GraphIndex.of(complete))
+    complete.proto.graph.node[300].input[0] = "bé"
+    assert has_dangling(GraphIndex.of(complete))
 
 
 @pytest.mark.parametrize("edit", ["inserted", "removed", "replaced", "at the ends", "all", "same"])
 def test_what_is_known_of_another_version_is_what_its_nodes_say(nodes, edit):
     named = [node for node in nodes if any(node.output)]
     known = _table(named)
-    _ = known.rows, known.made, known.outside(), known.bodied, known.is_sorted
+    _ = known.kinds, known.reads, known.makes
     edited = {
         "inserted": [*named[:200], *nodes[3:9], *named[200:]],
         "removed": [*named[:9], *named[10:]],
@@ -159,16 +198,13 @@ def test_what_is_known_of_another_version_is_what_its_nodes_say(nodes, edit):
         "same": named,
     }[edit]
 
-    table, fresh = NodeTable(_encoded(edited), known), _table(edited)
+    table, fresh = _table(edited, known), _table(edited)
 
-    assert table.rows == fresh.rows == list(map(NodeRow.of, edited))
-    names = {name for node in edited for name in node.input} - {""}
-    assert table.readers(names) == fresh.readers(names)
-    assert [each.tolist() for each in table.made] == [each.tolist() for each in fresh.made]
-    assert table.readers(["a", "bé"]) == fresh.readers(["a", "bé"])
-    assert table.outside() == fresh.outside()
+    assert table.kinds == fresh.kinds == [(node.op_type, node.domain) for node in edited]
+    assert table.reads == fresh.reads == [list(node.input) for node in edited]
+    assert table.makes == fresh.makes == [list(node.output) for node in edited]
     assert table.bodied == fresh.bodied
-    assert table.is_used(["a"]) == fresh.is_used(["a"])
+    assert table.needs == fresh.needs
 
 
 def _chain(swapped: tuple[int, int] = (0, 0), doubled: str = "") -> Model:
@@ -203,13 +239,11 @@ def test_another_version_of_a_sorted_graph_is_known_to_be_sorted_or_not(
     place, reads, makes, is_sorted
 ):
     graph = _chain().proto.graph
-    known = NodeTable(graph.SerializeToString())
-    assert known.is_sorted
+    assert NodeTable.of(graph).is_sorted
 
     graph.node[place].input[:], graph.node[place].output[:] = [reads], [makes]
-    edited = graph.SerializeToString()
 
-    assert NodeTable(edited, known).is_sorted is NodeTable(edited).is_sorted is is_sorted
+    assert NodeTable.of(graph).is_sorted is NodeTable(graph.node).is_sorted is is_sorted
 
 
 def test_a_large_graph_with_two_producers_of_a_value_is_refused():
@@ -217,14 +251,13 @@ def test_a_large_graph_with_two_producers_of_a_value_is_refused():
         GraphIndex.of(_chain(doubled="v9"))
 
 
-def test_a_large_graph_says_who_makes_and_reads_a_value_before_it_indexes_all():
+def test_a_large_graph_says_who_reads_a_value_before_it_indexes_all():
     index = GraphIndex.of(_chain())
 
-    assert (index.maker("v300"), index.maker("v0"), index.maker("")) == (299, None, None)
-    assert all(index.readers([f"v{i}"]) == {f"v{i}": [i]} for i in range(300, 310))
+    assert all(index.readers([f"v{i}"]) == {f"v{i}": [i]} for i in range(300, 304))
     assert "v511" in index
     assert "v513" not in index
-    assert "producer" not in vars(index)
+    assert "consumers" not in vars(index)
 
 
 def test_an_indexed_model_keeps_its_index_and_its_copies_do_not():

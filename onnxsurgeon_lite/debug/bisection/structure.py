@@ -217,6 +217,7 @@ class Region:
         """Return the first (input, its value, another) that gives what is expected, and what it makes of both."""
         if not tried:
             return None
+        # one session serves all candidates: only one input changes
         part = self.observer.part(self.positions, types_of(self.given), [self.value])
         with (
             contextlib.suppress(RuntimeFailure),

@@ -123,6 +123,7 @@ def _values(site: RegionNode, name: str, old: Attribute) -> Iterator[Attribute]:
 
 def _permutations(site: RegionNode, old: list[int]) -> Iterator[list[int]]:
     """Yield the permutations that keep the shape of the result, or give it the wanted one; of many axes the nearest."""
+    # the wrong value has the wrong shape: the wanted one counts
     given, made = site.operand(0), site.made
     if site.output == site.place.value:
         made = site.place.wanted
@@ -272,6 +273,7 @@ def _paddings(least: int, stride: int, rest: int, most: int) -> list[tuple[int, 
 
 def _activations(site: RegionNode) -> Iterator[New]:
     """Yield the activations that recurrent nodes have elsewhere: of the gates, of what they let through."""
+    # a list for each direction, one after the other
     usual, given = _RECURRENT[site.op_type], site.attributes.get("activations")
     directions = 2 if site.attributes.get("direction") == "bidirectional" else 1
     old = given if isinstance(given, list) and given else usual

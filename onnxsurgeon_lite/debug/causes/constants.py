@@ -252,6 +252,7 @@ def _of_shape(constant: Constant) -> Iterator[Variant]:
 
 def _functions(array: Array) -> Iterator[Variant]:
     """Yield what is stored as another function of the numbers: variance and deviation, a scale and its reciprocal."""
+    # roots and reciprocals of numbers above zero alone have no other meaning
     for how, formula in _FUNCTIONS.items() if array.min() > 0 else ():
         yield "function of a constant", how, formula(wide(array)).astype(array.dtype)
 
@@ -348,6 +349,7 @@ def orders(size: int) -> Ordering:
     everything = np.arange(size)
     if size < 2:
         return
+    # usual arrangements first, shifts last: a shift is one of many
     yield "is reversed along axis {axis}; turned around", everything[::-1]
     yield from _chunks(everything)
     yield from _of_heads(everything)
@@ -449,6 +451,7 @@ def together(place: Place, orders: Callable[[int], Ordering]) -> Hypotheses:
 
 def _axis_of(array: Array, size: int) -> int | None:
     """Return the axis of this size: of a vector the only one, of others the last or first; None if there is none."""
+    # axes of one element have no order
     long = [axis for axis, length in enumerate(array.shape) if length > 1]
     axes = long if len(long) == 1 else (array.ndim - 1, 0)
     return next((axis for axis in axes if array.shape[axis] == size), None)

@@ -138,6 +138,7 @@ def _kind(
 ) -> tuple[object, ...]:
     """Return what a node has of what an edit changes, and the operators around it."""
     node = index.nodes[position]
+    # the old attributes of the edited names, as bytes: equal where they are written alike
     names = {name for name, _ in step.attributes} if isinstance(step, SetAttr) else ()
     old = sorted(a.SerializeToString() for a in node.attribute if a.name in names)
     if how == "named" and old:
@@ -153,6 +154,7 @@ def _kind(
 
 def _single(index: GraphIndex, name: str) -> float | None:
     """Return the number of a constant that has one alone."""
+    # larger constants are weights, which no two nodes share by mistake
     tensor = constant(index, name)
     is_single = tensor is not None and math.prod(tensor.dims) == 1
     return float(index.model.array(tensor).item()) if tensor is not None and is_single else None

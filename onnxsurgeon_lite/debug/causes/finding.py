@@ -94,6 +94,7 @@ def explain_causes(
 
 def _of_all(culprits: Sequence[Culprit], index: GraphIndex) -> None:
     """Put first what repairs several nodes that have the same mistake, in one sentence."""
+    # culprits with the same mistake, in the same words but for their nodes
     alike = dict[tuple[Hashable, str], list[Culprit]]()
     for culprit in culprits:
         for cause in culprit.causes[:1]:
@@ -300,6 +301,7 @@ class Finder:
 
         A value of another shape is not compared, and what is behind it may be made for that: then no edit repairs all.
         """
+        # only windows decide shapes by a setting
         region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
         has_windows = any(self.index.nodes[position].op_type in WINDOWS for position in region)
         place = self.around.place(culprit) if culprit.lacking and has_windows else None
@@ -315,6 +317,7 @@ class Finder:
         self, hypothesis: Hypothesis, culprit: Culprit, place: Place, alone: Place, step: str
     ) -> None:
         """Give a culprit the cause that a first node has, at all nodes like it; else say what is left."""
+        # exporters write one setting at all nodes alike: edit them all
         steps = alone.outside(hypothesis.edits)
         of_all = everywhere(self.index, steps)
         after = self.proof.agreement(place, of_all)
@@ -346,6 +349,7 @@ class Finder:
 
     def _search_nearest(self, culprit: Culprit) -> list[Cause]:
         """Return causes in what is new behind references that agree, which a single culprit's edit makes all right."""
+        # a smaller region leaves fewer edits to try
         near = self.around.nearest(culprit)
         place = self.around.place(culprit, near) if near else None
         found = self._search(place, culprit, self._families(), ())[0] if place else []
@@ -523,6 +527,7 @@ class Finder:
 
     def _cause_behind(self, first: Sequence[Pass], culprit: Culprit) -> Cause | None:
         """Return the cause that a culprit has where other edits come first, if these change what is read."""
+        # in the repaired model the culprit reads what it should
         left = [other for other in self.result.culprits if not other.causes]
         case = replace(self.case, index=edited_by(first, self.index))
         there = Finder(case, replace(self.result, culprits=left), self.until, self.lasts)
@@ -555,6 +560,7 @@ class Finder:
 
     def _right_without(self, before: Culprit, after: Culprit) -> bool:
         """Return whether two culprits are right together; note it at both."""
+        # both together: the value between them is computed, not given
         place = self.around.place(self._as_one((before, after)))
         is_right = place is not None and self.proof.agreement(place, ()) is not None
         if is_right:
@@ -625,6 +631,7 @@ class Finder:
 
     def _reach(self, cause: Cause, culprit: Culprit) -> int:
         """Return how many of the next other culprits a cause explains too."""
+        # a few others show whether a cause is a common one
         others = [c for c in self.result.culprits if c is not culprit and _explainable(c)]
         places = filter(None, map(self.around.place, others[:_NEXT]))
         return sum(self.proof.agreement(place, cause.steps) is not None for place in places)

@@ -64,6 +64,7 @@ class Linear:
 
     def close(self, right: Array) -> bool:
         """Return whether other numbers give what is wanted, in a few rows and outputs."""
+        # a few rows and outputs already show most of what cannot fit
         rows, outputs = (some(size, _CHECKED) for size in self.wanted.shape[1:])
         try:
             made = self.times(wide(self.matrix(right)[:, :, outputs]), rows)
@@ -117,6 +118,7 @@ def fitted(
     made: Wide, wanted: Wide, axis: int | Ints | None = 0, shifts: bool = False
 ) -> tuple[Wide, Wide]:
     """Return the (factor, shift) that turn one into the other best, for each column or for all."""
+    # least squares in closed form; a shift is what is left of the means
     x, y = (a - a.mean(axis=axis, keepdims=True) if shifts else a for a in (made, wanted))
     power = np.square(x).sum(axis=axis, keepdims=True)
     products = (x * y).sum(axis=axis, keepdims=True)
@@ -143,6 +145,7 @@ def stacked(place: Place, view: Linear) -> Linear:
 
 def _without_bias(site: RegionNode, result: Wide) -> Wide:
     """Return the result of a MatMul, a Gemm or a convolution without its bias."""
+    # what is left is the product alone, linear in the weight
     bias = site.operand(2)
     if bias is None or site.op_type == "MatMul":
         return result

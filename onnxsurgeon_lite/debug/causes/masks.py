@@ -46,6 +46,7 @@ def _attending(place: Place) -> Iterator[tuple[RegionNode, Array, Offsets]]:
 
 def missing_masks(place: Place) -> Hypotheses:
     """Yield causal masks before each Softmax."""
+    # with a cache, the queries are the last of the keys
     for site, scores, ahead in _attending(place):
         if not 1 < len(ahead) <= ahead.shape[1]:
             continue
@@ -225,6 +226,7 @@ def other_masks(place: Place) -> Hypotheses:
 
 def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot]:
     """Yield the edge to a Softmax."""
+    # a value that enters is masked for its readers; one that is made here, for all
     made, plain = name in place.producer, f"{name}_unmasked"
     readers = (site for site in place.readers(name) if place.positions[site.number] in attending)
     to = () if made else place.those(readers)

@@ -115,6 +115,7 @@ class _Solving:
 
     def solved(self) -> Wide | None:
         """Return the numbers at which the error is the smallest; None where the steps lead nowhere."""
+        # without floats to compare there is no error to make smaller
         actual = self.place.actual
         if actual is None or actual.shape != self.place.wanted.shape or not is_float(actual.dtype):
             return None
@@ -143,6 +144,7 @@ class _Solving:
         numbers = self._with(change[0])
         width = _STEP * (peak(numbers) or 1.0)
         made = self._made(numbers)
+        # a run for each number, moved by itself
         moves = width * np.eye(change.shape[1])
         moved = [self._made(self._with(change[0] + move)) for move in moves]
         self.slopes = ((np.array(moved) - made).T / width)[None]

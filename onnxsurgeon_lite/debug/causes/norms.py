@@ -171,6 +171,7 @@ def other_norms(place: Place) -> Hypotheses:
 
 def _reset(site: RegionNode, norm: _Norm) -> Hypotheses:
     """Yield a scale and a bias of a normalization that are both wrong, and were solved for."""
+    # where both are wrong, neither alone gives the reference
     constants = [site.constant(slot) for slot in (1, 2)]
     both = list(zip(filter(None, constants), (norm.scale, norm.bias), strict=False))
     edits = tuple(constant.edit(right) for constant, right in both)
@@ -312,6 +313,7 @@ def _titles(index: GraphIndex, made: Sequence[str]) -> str:
 def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> Edits:
     """Return the edits that move several normalizations, each found in the graph that the last one left."""
     edits: Edits = ()
+    # each move changes what the next normalization reads: find that anew
     for root in roots:
         norm = _norm_at(index, index.producer[root])
         move = None if norm is None else _move(index, norm)
@@ -363,6 +365,7 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
 
 def _maker(index: GraphIndex, name: str) -> int | None:
     """Return the node that makes a value's elements, before Reshapes whose input nothing else reads."""
+    # a Reshape whose input others read is a branch of its own
     node = index.node_of(name)
     if node is None or node.op_type not in RESHAPING or len(index.consumers[node.input[0]]) > 1:
         return index.producer.get(name)

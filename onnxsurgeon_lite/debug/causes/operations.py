@@ -396,6 +396,7 @@ def _missing_operands_on_the_way(place: Place, how_often: str) -> Hypotheses:
     Args:
         how_often: the row of the table of forgotten operations: `usual`, `rare`.
     """
+    # only what is made before the first reader can go into it
     for op_type, first, said in MISTAKES["operands"][how_often]:
         for name, array, readers in ways(place):
             earliest = min(reader.number for reader in readers)
@@ -409,6 +410,7 @@ def _missing_operands_on_the_way(place: Place, how_often: str) -> Hypotheses:
 
 def _lacking_operands_on_the_way(place: Place) -> Hypotheses:
     """Yield references that no value has and that are the same for all of a batch: an embedding of positions."""
+    # smaller than the value, so that it is the same for all of a batch
     for (name, array), (step, right) in product(place.entering.items(), place.lacking.items()):
         are_floats = is_float(array.dtype) and is_float(right.dtype)
         if are_floats and 1 < right.size < array.size and fits(right.shape, array.shape):
@@ -531,6 +533,7 @@ def missing_factors(place: Place) -> Hypotheses:
 
 def _may_be_scaled(place: Place, name: str) -> bool:
     """Return whether a value enters the region, or is a product, which may have a bias."""
+    # factors go to products, so a value that is none is not scaled
     number = place.producer.get(name)
     site = None if number is None else place.sites[number]
     if site is None or site.op_type in _PRODUCTS:

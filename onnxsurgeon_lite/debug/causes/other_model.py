@@ -114,6 +114,7 @@ def _differ_by_channel(one: Array, other: Array) -> bool:
 
 def _exchanged(constant: Constant, right: Array) -> str:
     """Name the constant that has its numbers, and the other way; '' for none."""
+    # exchanged weights are held by two names: look for the numbers under the other
     place = constant.site.place
     for other, numbers in place.changed.items() if np.ptp(right) else ():
         held = place.whole.dense(other)

@@ -146,6 +146,7 @@ class Proof:
 
     def says_much(self, culprit: Culprit) -> bool:
         """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
+        # few different numbers fit by chance
         references = self.case.first[0]
         right = references.read(culprit.value) if culprit.value in references else None
         return is_array(right) and is_float(right.dtype) and np.unique(right).size >= _MANY

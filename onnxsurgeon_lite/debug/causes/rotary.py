@@ -237,6 +237,7 @@ def _other_pairs(place: Place) -> Hypotheses:
             found[how].append((start, end))
     for (how, ends), other in zip(found.items(), reversed(found), strict=True):
         names = ", ".join(repr(end) for _, end in ends)
+        # other pairs are the usual mistake, the direction comes after
         others = ((other, ""), (how, " the other way"), (other, " the other way"))
         for pairs, back in others if ends else ():
             edits = list[Pass]()
@@ -339,6 +340,7 @@ def _missing_turns(place: Place) -> Hypotheses:
 
 def _usual_tables(place: Place) -> dict[str, Array]:
     """Return the cosines and the sines of the usual base, for the first values that could be turned."""
+    # rows are positions: as many as the value has
     shapes = {array.shape[-2:] for _, array, _ in ways(place) if array.ndim > 2}
     found = dict[str, Array]()
     for rows, size in sorted(shapes)[:_USUAL]:

@@ -140,6 +140,7 @@ def dwarfed(old: Array, right: Array) -> bool:
 
 def made_constant(place: Place) -> Hypotheses:
     """Yield the reference of a value that is a constant."""
+    # the reference is a constant's right number only where the shapes are the same
     array, wanted = place.constant(place.value), place.wanted
     if array is None or array.shape != wanted.shape or array.dtype.kind in "OUS":
         return
@@ -249,6 +250,7 @@ def _slope(constant: Constant) -> Wide | None:
     """Return how the result of a node changes with a constant, channel by channel; None where it is not linear."""
     site, slot = constant.site, constant.slot
     channels = _channels(constant)
+    # linear in what is added, in a factor, in a bias, in a mean; all else is left to steps
     match site.op_type, slot:
         case "Add", _:
             return np.ones(())
@@ -453,6 +455,7 @@ def _weight(view: Linear, right: Wide, inputs: int, wrong: Flags) -> Hypothesis:
     old, stored = constant.numbers, np.asarray(view.stored(right))
     if view.groups > 1:
         stored = np.where(unchanged(old, stored), old, stored)
+    # equal rows say the same: they are one equation
     rounded = np.round(view.rows / (np.abs(view.rows).max() or 1), 4)
     distinct = min(len(np.unique(rows, axis=0)) for rows in rounded)
     how = borrowed(constant) or described(old, stored)

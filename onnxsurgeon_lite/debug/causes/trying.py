@@ -278,6 +278,7 @@ def relative_error(actual: RunValue, wanted: Array) -> float:
         return float("inf")
     if actual.dtype.kind in "OUS":
         return float((actual != wanted).any())
+    # a sample shows how large errors are; NaN counts as zero
     a, w = (np.nan_to_num(wide(sampled(x))) for x in (actual, wanted))
     with np.errstate(all="ignore"):
         return rms(a - w) / (rms(w) or 1.0)

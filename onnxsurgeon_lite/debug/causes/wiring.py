@@ -63,6 +63,7 @@ def caches_of_layers(place: Place) -> Hypotheses:
 
 def exchanged_values(place: Place) -> Hypotheses:
     """Yield pairs of values that are swapped at all nodes of the region."""
+    # both ways at once: one alone would make two values the same
     values = _data(place)
     alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
     for a, b in islice(alike, _PAIRS):
@@ -197,6 +198,7 @@ def exchanged_parts(place: Place) -> Hypotheses:
 
 def _alike(place: Place, parts: Sequence[str]) -> bool:
     """Return whether several parts are read, all known here have one shape, and no shape is computed from them."""
+    # a single part that is read has nothing to be exchanged with
     if sum(bool(place.whole.consumers.get(name)) for name in parts) < _TWO:
         return False
     known = {name: place.values[name] for name in parts if name in place.values}

@@ -15,7 +15,6 @@ from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
-from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import by_name, copied, is_standard, plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, wide
@@ -142,12 +141,11 @@ class Matcher:
         """Return the nodes of the graph that can be a node of the pattern: what reads them is what reads it there."""
         operators, own = self.index.operators, self.nodes[anchor]
         places = operators[own.op_type]
-        if len(self.index.nodes) <= FEW:
-            return places
         # only nodes that feed the operators which read this node in the pattern
         made = set(own.output) - {"", _ANY}
         for operator in {node.op_type for node in self.nodes if not made.isdisjoint(node.input)}:
-            places = sorted(set(places).intersection(self.index.table.feeding(operators[operator])))
+            makers = self.index.makers(self.index.read_by(operators[operator]))
+            places = sorted(set(places).intersection(makers))
         return places
 
     def _plan(self, anchor: int) -> list[tuple[int, str, bool]]:

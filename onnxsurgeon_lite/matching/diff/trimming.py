@@ -137,12 +137,15 @@ def _thin_readers(
     if len(touched) <= _MOST_DIFFERENT:
         return touched
     # a few readers of each leaf show what became of it; nodes with attributes may read it in a body
-    table = side.table
-    readers = table.readers(leaves).values()
-    first = set(chain.from_iterable(found[:_MOST_DIFFERENT] for found in readers))
+    readers = {name: list[int]() for name in leaves}
+    for place, names in enumerate(side.table.reads):
+        for name in leaves.intersection(names):
+            readers[name].append(place)
+    first = set(chain.from_iterable(found[:_MOST_DIFFERENT] for found in readers.values()))
+    attributed = (place for place, node in enumerate(side.nodes) if node.attribute)
     # whatever reads a differing value itself stays in any case
-    more = first.union(table.attributed, table.encoded.mentioning(others))
-    return touched - (set(chain.from_iterable(readers)) - more)
+    more = first.union(attributed, side.encoded.mentioning(others))
+    return touched - (set(chain.from_iterable(readers.values())) - more)
 
 
 class _TrimmedGraph:

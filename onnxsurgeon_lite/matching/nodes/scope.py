@@ -32,8 +32,7 @@ class NamedGraph:
     makes: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.reads = [list(node.input) for node in self.index.nodes]
-        self.makes = [list(node.output) for node in self.index.nodes]
+        self.reads, self.makes = self.index.table.reads, self.index.table.makes
 
     @classmethod
     def of(cls, model: Model, positions: Sequence[int] | None = None) -> "NamedGraph":

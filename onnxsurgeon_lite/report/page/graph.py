@@ -187,8 +187,8 @@ def _attributes(places: Iterable[_Place]) -> Iterator[str]:
     """Yield the attributes of each node as text."""
     known = dict[bytes, str]()  # many nodes have the same
     for index in (place.index for place in places):
-        for node, row in zip(index.nodes, index.rows, strict=True):
-            if not row.attributed:
+        for node in index.nodes:
+            if not node.attribute:
                 yield ""
                 continue
             texts = []

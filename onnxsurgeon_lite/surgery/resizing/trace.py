@@ -24,7 +24,7 @@ from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import NodeRow, every_read, rows_of
+from onnxsurgeon_lite.graph.table import NodeRow, NodeTable
 from onnxsurgeon_lite.model import Model, copied, function_key, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key, check_functions
 from onnxsurgeon_lite.model.messages import assign, attributes_of
@@ -149,11 +149,11 @@ class _Tracer:
 
     def _node(self, scope: Scope, position: int, node: NodeProto, row: NodeRow) -> list[State]:
         operator = "" if row.domain else row.op_type
-        names = every_read(node) if row.attributed else row.needs
+        names = row.needs
         found = [scope.find(name) if name else None for name in names]
         # By identity of what it reads: most nodes of a large model read the few states that others read, too.
         alike = operator, *map(id, found), *map(bool, names), len(row.outputs)
-        if alike in self.made and not row.attributed:
+        if alike in self.made and not node.attribute:
             return self.made[alike][0]
         reads = {n: state for n, state in zip(names, found, strict=True) if state is not None}
         visit = Visit(self.context, scope, position, node, reads)
@@ -273,7 +273,7 @@ class _Tracer:
         plan = self.context.plan
         before = len(plan.refills), len(plan.stretches)  # were there changes within the function?
         try:
-            self._visit(body, rows_of(graph.node), range(len(graph.node)))
+            self._visit(body, NodeTable(graph.node).rows, range(len(graph.node)))
         except ShapeError as error:
             raise Called(function) from error
         if not self.context.outdated and before != (len(plan.refills), len(plan.stretches)):
@@ -286,7 +286,7 @@ class _Tracer:
         scope = Scope(graph, f"{visit.place}/{name}", visit.scope, carried=frozenset(given))
         for info in graph.input:
             scope.states[info.name] = given.get(info.name, State((info.type,) * self.trials))
-        self._visit(scope, rows_of(graph.node), range(len(graph.node)))
+        self._visit(scope, NodeTable(graph.node).rows, range(len(graph.node)))
         return scope
 
     def _results(self, scope: Scope) -> list[State]:
