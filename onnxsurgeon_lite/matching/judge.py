@@ -138,8 +138,9 @@ class ValueRule:
             one = found[full] = compare(a, r, self.allowed(name, a), metrics)
             self._judge_in_quanta(name, one, a, r)
             self._judge_selected(name, one, a, r)
-            if one.match and name in self.outputs and is_float(r.dtype) and not r.any():
-                one.notes.append(ZEROS)
+            same = _all_alike(r) if one.match and name in self.outputs else ""
+            if same:
+                one.notes.append(f"{same}{PROVES_LITTLE}")
         return found
 
     def compared(
@@ -208,8 +209,19 @@ class ValueRule:
             comparison.clear(SELECTED, comparison.max_abs)
 
 
-ZEROS = "all numbers are 0, which proves little; give other feeds"
+PROVES_LITTLE = ", which proves little; give other feeds"
 SELECTED = "the indices differ, but the selected values agree"
+
+
+def _all_alike(reference: Array) -> str:
+    """Return what a faulty model gives as easily as a right one; '' if it is anything else."""
+    if not reference.size:
+        return "it has no elements"
+    if not is_float(reference.dtype):
+        return ""
+    if np.isnan(reference.flat[0]) and np.isnan(reference).all():
+        return "all numbers are NaN"
+    return "" if reference.any() else "all numbers are 0"
 
 
 def selected_from(node: NodeProto) -> str:

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.result import (
     ValueReport,
 )
 from onnxsurgeon_lite.graph.scopes import place_text
-from onnxsurgeon_lite.matching.judge import ZEROS
+from onnxsurgeon_lite.matching.judge import PROVES_LITTLE
 from onnxsurgeon_lite.names import command, counted, first
 from onnxsurgeon_lite.report.metrics import explain, measured
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
@@ -188,8 +188,8 @@ def _agreement(result: BisectResult) -> str:
     if not worst.match:
         why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
         return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
-    zeros = f"; {ZEROS}" if ZEROS in worst.notes else ""
-    return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}{zeros}"
+    weak = [note for note in worst.notes if note.endswith(PROVES_LITTLE)]
+    return "; ".join([f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"] + weak)
 
 
 def _headline(culprit: Culprit) -> str:

@@ -702,6 +702,24 @@ def test_an_agreement_of_zeros_says_that_it_proves_little(tmp_path):
     assert "proves little" in compared.compared["y"].notes[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("z = Sub (x, x) y = Div (z, z)", "all numbers are NaN, which proves little"),
+        ("z = NonZero (x) y = Cast <to = 1> (z)", "it has no elements, which proves little"),
+    ],
+)
+def test_an_agreement_of_nothing_says_that_it_proves_little(text, says):
+    model = parsed(f"net (float[4] x) => (float[M, N] y) {{ {text} }}")
+    feeds = {"x": np.zeros(4, np.float32)}
+    references = osl.record(model, feeds=feeds)
+
+    found = osl.bisect(model, references, feeds=feeds)
+
+    assert found.verdict == "agrees"
+    assert says in str(found)
+
+
 def test_a_hook_on_a_normalization_that_is_folded_is_compared_with_its_convolution():
     text = "g (float[2,3,8,8] x) => (float[2,4,8,8] y) { n = Neg(x) c = Conv<pads=[1,1,1,1]>(n, w, b) y = Relu(c) }"
     weight, scale, bias = numbers(4, 3, 3, 3), numbers(4, 1, 1, 1, seed=1), numbers(4, seed=2)
