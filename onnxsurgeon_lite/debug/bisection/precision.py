@@ -32,6 +32,7 @@ _FORMATS: Mapping[str, tuple[float, Callable[[Array], Array]]] = {
     "bfloat16": (2.0**-7, lambda array: array.astype(ml_dtypes.bfloat16)),
 }
 """Format -> (the largest error of a product, relative to its factors; what rounds to it)."""
+_FARTHEST = _ROOM * max(most for most, _ in _FORMATS.values())
 
 
 def tell_precision(result: BisectResult, index: GraphIndex, sides: Sequence[str]) -> None:
@@ -72,9 +73,7 @@ def may_be_rounded(culprit: Culprit, result: BisectResult, index: GraphIndex) ->
     """Return whether a product may turn out to be one of those that were computed in fewer bits."""
     if culprit.op_type not in _PRODUCTS:
         return False
-    most = max(most for most, _ in _FORMATS.values())
-    found = [_errors(culprit, result, index, side)[0] for side in (0, 1)]
-    return max(found) <= _ROOM * most
+    return all(_errors(culprit, result, index, side)[0] <= _FARTHEST for side in (0, 1))
 
 
 def _are_of(name: str, worst: float, left: Mapping[str, float]) -> bool:
@@ -88,7 +87,7 @@ def _errors(
 ) -> tuple[float, dict[str, float]]:
     """Return (the largest error that a side makes relative to |x| |w|, how much is left with what each format rounds).
 
-    Nothing is left in no format where operands are not known.
+    No format leaves anything where operands are not known, or the error is larger than that of any format.
     """
     node = index.nodes[int(culprit.id[1:])]
     product, read, left = _PRODUCTS[culprit.op_type], list[Array](), dict[str, float]()
@@ -106,7 +105,8 @@ def _errors(
     if not is_array(made) or exact is None or scale is None:
         return 0.0, left
     error = wide(made) - exact
-    for name, (_, rounded) in _FORMATS.items() if error.any() else ():
+    worst = float((np.abs(error) / np.maximum(scale, _TINY)).max())
+    for name, (_, rounded) in _FORMATS.items() if 0 < worst <= _FARTHEST else ():
         # round both factors, not the bias, and see how much of the error that explains
         coarse = [rounded(array) for array in read[:2]] + read[2:]
         again = product(node, [wide(array) for array in coarse])
@@ -114,7 +114,7 @@ def _errors(
         kept = wide(rounded(again))  # by a device that keeps results so, too
         sizes = [rms(wide(made) - each) for each in (again, kept)]
         left[name] = min(sizes) / rms(error)
-    return float((np.abs(error) / np.maximum(scale, _TINY)).max()), left
+    return worst, left
 
 
 def _conv(node: NodeProto, read: Sequence[Wide]) -> Wide | None:
