@@ -42,8 +42,8 @@ _DTYPES = {
     29: "uint64",
 }
 
-Placed = Callable[[Path, int, str, tuple[int, ...], int], Entry]
-"""Makes the entry of a tensor in a file: path and size of that, dtype, shape, offset of the first byte."""
+Placed = Callable[[Path, str, tuple[int, ...], int], Entry]
+"""Makes the entry of a tensor in a file: its path, dtype, shape, offset of the first byte."""
 
 
 def open_etdump(path: Path, sample: int, placed: Placed) -> ReferenceSet:
@@ -62,7 +62,6 @@ def open_etdump(path: Path, sample: int, placed: Placed) -> ReferenceSet:
         )
     notes = [f"{str(path)!r} has {len(runs)} runs: using number {sample}"] if runs[1:] else []
     buffer = _buffer_of(path)  # it may be longer than what was written
-    size = buffer.stat().st_size
     entries = {}
     for name, tensor in runs[min(sample, len(runs) - 1)].items():
         kind, shape = tensor.number(0, "b"), tensor.numbers(1)
@@ -71,7 +70,7 @@ def open_etdump(path: Path, sample: int, placed: Placed) -> ReferenceSet:
         elif not _is_row_by_row(shape, tensor.numbers(2)):
             notes.append(f"{name!r} is not stored row by row: left out")
         else:
-            entries[name] = placed(buffer, size, _DTYPES[kind], shape, tensor.number(3, "q"))
+            entries[name] = placed(buffer, _DTYPES[kind], shape, tensor.number(3, "q"))
     # the program's outputs have no names, but an order
     outputs = tuple(name for name in entries if name.startswith("output_"))
     return ReferenceSet(str(path), entries, tuple(notes), outputs=outputs)

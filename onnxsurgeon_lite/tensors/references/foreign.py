@@ -65,12 +65,12 @@ def _decoded(text: str, read_npy: Callable[[bytes], Array]) -> Array:
 
 
 def raw_entries(
-    folder: Path, entry: Callable[[Path, int, str, tuple[int, ...]], Entry]
+    folder: Path, entry: Callable[[Path, str, tuple[int, ...]], Entry]
 ) -> dict[str, Entry]:
     """Return the tensors of raw files, as the JSON beside them says what they are.
 
     Args:
-        entry: makes one of a file, its size, its dtype and its shape.
+        entry: makes one of a file, its dtype and its shape.
     """
     described = json.loads(text_of(folder / SHAPES, folder))
     files = {
@@ -84,6 +84,5 @@ def raw_entries(
             raise ReferenceSetError(
                 f"{str(folder)!r} has no file of {name!r}, which {SHAPES} names"
             )
-        size = require_regular(files[name], folder).stat().st_size
-        entries[name] = entry(files[name], size, dtype, shape)
+        entries[name] = entry(require_regular(files[name], folder), dtype, shape)
     return entries

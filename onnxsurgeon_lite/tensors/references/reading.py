@@ -392,7 +392,7 @@ def _raw_entry(path: Path, size: int, dtype: str, shape: Shape, offset: int | No
     """Return the entry of elements without a header: all that a file holds, or those from an offset on."""
     kind = dtypes.dtype_name(dtypes.data_type_of(dtype))
     wanted = dtypes.byte_count(dtypes.data_type_of(kind), _shape(list(shape)))
-    start = offset or 0
+    size, start = path.stat().st_size, offset or 0
     stop = start + wanted
     if not 0 <= start <= stop <= size or (offset is None and stop != size):
         raise ReferenceSetError(f"{str(path)!r} has {size} bytes, and its shape needs {wanted}")
