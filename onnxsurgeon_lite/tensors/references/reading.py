@@ -388,7 +388,7 @@ def _decoded_npy(raw: bytes) -> Array:
     return numpy_array(lambda: _npy_array(raw), "Polygraphy's JSON")
 
 
-def _raw_entry(path: Path, size: int, dtype: str, shape: Shape, offset: int | None = None) -> Entry:
+def _raw_entry(path: Path, dtype: str, shape: Shape, offset: int | None = None) -> Entry:
     """Return the entry of elements without a header: all that a file holds, or those from an offset on."""
     kind = dtypes.dtype_name(dtypes.data_type_of(dtype))
     wanted = dtypes.byte_count(dtypes.data_type_of(kind), _shape(list(shape)))
