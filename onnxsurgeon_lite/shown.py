@@ -96,11 +96,16 @@ def made_with() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this package and of its dependencies."""
-    from importlib.metadata import version
+    """Return the versions of this package and of its dependencies that are installed."""
+    from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
-    # a module that is loaded says its version without reading metadata
-    loaded = {name: getattr(sys.modules.get(name), "__version__", "") for name in _DEPENDENCIES}
-    return {
-        name: loaded.get(name) or version(name) for name in ("onnxsurgeon-lite",) + _DEPENDENCIES
-    }
+    found = {"onnxsurgeon-lite": version("onnxsurgeon-lite")}
+    for name in _DEPENDENCIES:
+        try:
+            # a module that is loaded says its version without reading metadata
+            found[name] = getattr(sys.modules.get(name), "__version__", "") or version(name)
+        except PackageNotFoundError:
+            # another package may bring it, such as onnxruntime-gpu; with another runtime none needs to
+            for package in packages_distributions().get(name, ()):
+                found[package] = version(package)
+    return found

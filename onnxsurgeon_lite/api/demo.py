@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, helper, numpy_helper, parser, save_model
 
 from onnxsurgeon_lite.atomic import require_free
+from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.plain import out
 from onnxsurgeon_lite.system import TemporaryFolder
@@ -52,6 +53,7 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
 
     Raises:
         OutputExistsError: The folder is not empty.
+        RuntimeFailure: A command fails, such as where there is no onnxruntime.
 
     Example:
         >>> osl.demo("demo")  # doctest: +SKIP
@@ -67,10 +69,12 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
                 out(f"\n# {heading}")
             out(f"$ {command('onnxdbg', *words)}")
             sys.stdout.flush()
-            # the commands as a user would type them
-            subprocess.run(
+            # the commands as a user would type them; a mismatch (1) is what some are to show
+            done = subprocess.run(
                 [sys.executable, "-m", "onnxsurgeon_lite"] + words, cwd=place, check=False
             )
+            if done.returncode not in (0, 1):
+                raise RuntimeFailure("the demo ends at the error above")
 
 
 def _model() -> ModelProto:

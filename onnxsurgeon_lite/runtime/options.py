@@ -38,6 +38,7 @@ class RuntimeOptions:
         settings: (key, value) that the runtime, or onnxruntime's provider, is given as they are.
         ops: a Python file with operators that the runtime lacks.
         python: the interpreter whose onnxruntime it is; '' for this one.
+        version: the version for which that interpreter was made; '' where it was given.
         otherwise: the runtime that computes what it has no kernels for: `reference`, or '' for none.
 
     Example:
@@ -56,6 +57,7 @@ class RuntimeOptions:
     settings: tuple[tuple[str, str], ...] = ()
     ops: str = ""
     python: str = ""
+    version: str = ""
     otherwise: str = ""
 
 
@@ -81,7 +83,7 @@ def with_settings(options: RuntimeOptions, settings: Settings | None) -> Runtime
             raise UsageError(f"setting {name!r} has no '='", "write setting NAME=...")
         if name == "runtime":
             value, _, rest = value.partition(":")
-            options = replace(options, runtime=value, settings=(), python="")
+            options = replace(options, runtime=value, settings=(), python="", version="")
             # "target=./program", or settings
             parts[:0] = [rest if key_value(rest)[1] else f"{TARGET}={rest}"] if rest else []
         else:
@@ -107,11 +109,11 @@ def _with_setting(options: RuntimeOptions, name: str, value: str) -> RuntimeOpti
         case "threads" if is_count(value):
             return replace(options, threads=int(value))
         case "python" if options.runtime == ORT:
-            return replace(options, python=value)
+            return replace(options, python=value, version="")
         case "version" if options.runtime == ORT:
             from onnxsurgeon_lite.runtime.environments import interpreter_of
 
-            return replace(options, python=interpreter_of(value))
+            return replace(options, python=interpreter_of(value), version=value)
         case "disabled":
             return replace(options, disabled=options.disabled + (value,))
         case "else" if value == REFERENCE:
@@ -135,7 +137,10 @@ def words_of(options: RuntimeOptions) -> list[str]:
     """Return the command line's words for a runtime that is not onnxruntime alone; none for that."""
     words = ["--ops", options.ops] if options.ops else []
     settings = [f"{key_text(key)}={value}" for key, value in options.settings]
-    settings += [f"python={options.python}"] if options.python else []
+    if options.python:
+        # the path of an environment that was made here means nothing elsewhere
+        own = f"version={options.version}" if options.version else f"python={options.python}"
+        settings.append(own)
     settings += [f"else={options.otherwise}"] if options.otherwise else []
     if options.runtime == ORT and not settings:
         return words

@@ -1,9 +1,12 @@
 """Other versions of onnxruntime, which pip installs when they are asked for."""
 
+import subprocess
+
 import numpy as np
 import pytest
 
 import onnxsurgeon_lite as osl
+from kit import COMMAND
 from kit.older import POOLED, versions_kept
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime import environments
@@ -52,10 +55,10 @@ def test_versions_between_two_are_those_that_pip_knows(monkeypatch):
         environments.versions_between("1.22..1.30")
 
 
-def test_the_first_version_that_differs_is_named_with_its_node_and_who_errs(model_of):
+def test_the_first_version_that_differs_is_named_with_its_node_and_who_errs(model_of, tmp_path):
     model = model_of(POOLED)
 
-    found = osl.bisect(model, versions="1.20.1,1.21.0")
+    found = osl.bisect(model, versions="1.20.1,1.21.0", output=tmp_path / "culprit")
 
     assert (
         found.notes[0]
@@ -64,6 +67,11 @@ def test_the_first_version_that_differs_is_named_with_its_node_and_who_errs(mode
     culprit = found.culprits[0]
     assert (culprit.op_type, culprit.findings[0].verdict) == ("AveragePool", "kernel")
     assert "ort:version=1.20.1 computes AveragePool wrongly" in culprit.findings[0].because
+    # the reproducer runs in both, and no path of this machine is in its words
+    assert found.reproduce[-2:] == ["--runtime", "ort:version=1.21.0"]
+    for version, code in (("1.20.1", 0), ("1.21.0", 1)):
+        words = [*COMMAND, *found.reproduce[1:-1], f"ort:version={version}"]
+        assert subprocess.run(words, capture_output=True, check=False).returncode == code
 
 
 def test_versions_that_agree_are_no_finding_and_say_what_was_tried(model_of):
