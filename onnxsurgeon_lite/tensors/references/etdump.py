@@ -137,7 +137,7 @@ class _Fields:
                 yield vector.at + 4 + size * index
 
     def _place(self, field: int) -> int:
-        """Return where a field lies, 0 if it is absent; the list of places is in front of the table."""
+        """Return where a field lies, 0 if it is absent; the list of places lies before the table."""
         # where the list begins, counted backwards from the table; its own size is its first entry
         places = self.at - self._read("i", self.at)
         entry = 4 + 2 * field
@@ -159,7 +159,7 @@ def _root(path: Path) -> _Fields:
 
 def _tensors_of(run: _Fields) -> dict[str, _Fields]:
     """Return name -> tensor of what one run stored."""
-    called = dict[int, str]()  # instruction -> its operator, which is told behind its tensors
+    called = dict[int, str]()  # instruction -> its operator, which comes after its tensors
     stored = defaultdict[int, list[_Fields]](list)
     outputs = list[_Fields]()
     for event in run.tables(3):
