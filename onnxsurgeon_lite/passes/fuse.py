@@ -15,6 +15,7 @@ _RULES = (
     "contrib-gelu",
     "contrib-fast-gelu",
     "contrib-quick-gelu",
+    "contrib-rotary",
     "contrib-attention",
 )
 
@@ -24,7 +25,8 @@ class Fuse:
     """Replace parts by onnxruntime's operators, so that an export has a package's kernels; `standardize` undoes it.
 
     The rules of `rewrite` that apply are those whose names begin with `contrib-`: normalizations, with a residual sum
-    or without, activations, and attention, around which `simplify` joins what puts heads side by side and apart again.
+    or without, activations, rotary embeddings, and attention, around which `simplify` joins what puts heads side by
+    side and apart again.
 
     Example:
         >>> graph = "g (float[4] x) => (float[4] y) { y = Gelu (x) }"

@@ -97,8 +97,8 @@ def contrib_function(
 def _holds(facts: Mapping[str, _Value], name: str) -> bool:
     """Return whether a condition holds: what is switched off is 0, negative or NONE; a scale may be negative."""
     value = facts.get(name, 0)
-    if isinstance(value, str):
-        return value not in ("", "NONE")
+    if isinstance(value, str | list):
+        return value not in ("", "NONE", [])
     return value != 0 if name == "scale" else value > 0
 
 

@@ -61,6 +61,30 @@ def test_an_attention_that_an_export_has_in_parts_is_one_of_onnxruntime():
     assert_equal_outputs(model, osl.standardize(result).model)
 
 
+def test_the_rotation_of_an_export_is_one_of_onnxruntime_and_standardize_undoes_it():
+    model = built("""<ir_version: 10, opset_import: ["" : 18]>
+    turn (float[2,3,5,8] x, float[1,5,4] angles) => (float[2,3,5,8] y)
+    <int64[1] one = {1}, int64[1] axes = {3}, int64[1] start = {0}, int64[1] middle = {4}, int64[1] end = {8}> {
+        both = Concat <axis = -1> (angles, angles)
+        c = Cos (both) cos = Unsqueeze (c, one) s = Sin (both) sin = Unsqueeze (s, one)
+        turned = Mul (x, cos) first = Slice (x, start, middle, axes) second = Slice (x, middle, end, axes)
+        minus = Neg (second) swapped = Concat <axis = -1> (minus, first)
+        moved = Mul (swapped, sin) y = Add (turned, moved)
+    }""")
+
+    fused = osl.clean(osl.fuse(model).model).model
+
+    assert operators(fused) == {
+        "Squeeze": 1,
+        "Cos": 1,
+        "Sin": 1,
+        "RotaryEmbedding": 1,
+        "Constant": 1,
+    }
+    assert_equal_outputs(model, fused)
+    assert_equal_outputs(model, osl.standardize(fused).model)
+
+
 def test_a_bias_goes_into_the_activation_behind_it():
     model = built(GELU, b=(8,))
 

@@ -477,7 +477,7 @@ def _inputs(
                 {"perm": perm, "axis": 3, "to": 1, **dict.fromkeys(scales, number)},
                 {"flat", "deep"},
             )
-        case "rotary":
+        case "rotary" | "contrib-rotary":
             angles = made(draw(st.sampled_from([1, 2])), n, 3)
             both = np.concatenate([angles, angles], -1)[:1, None]
             arrays = {
@@ -610,7 +610,9 @@ def test_every_shipped_rule_leaves_the_numbers_of_random_graphs(name, runtime):
     replaced = 0
 
     # they compute constants
-    examples = 5 if name in ("conv-add", "conv-batch-norm", "conv-mul", "rotary") else 12
+    examples = (
+        5 if name in ("conv-add", "conv-batch-norm", "conv-mul", "rotary", "contrib-rotary") else 12
+    )
 
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None,
               suppress_health_check=[HealthCheck.too_slow])  # fmt: skip

@@ -169,6 +169,49 @@ def test_attention_of_heads_side_by_side(mask, more, past):
     held(net(node, outputs, given), given)
 
 
+@pytest.mark.parametrize("more", ["", ", scale = 0.3", ", unidirectional = 1"])
+@pytest.mark.parametrize("inputs", ["x, w, b", "x, w", "x, w, b, , , mask"])
+def test_attention_of_packed_projections(inputs, more):
+    given = {"x": random(BATCH, NEW, 24), "w": random(24, 3 * HEADS * 8, seed=1) / 4}
+    given |= {"b": random(3 * HEADS * 8, seed=2)} if "b" in inputs else {}
+    given |= {"mask": random(1, HEADS, NEW, NEW, seed=3)} if "mask" in inputs else {}
+    node = f"y = com.microsoft.Attention <num_heads = {HEADS}{more}> ({inputs})"
+
+    held(net(node, [("y", "float32", 3)], given), given)
+
+
+def test_attention_whose_parts_have_other_sizes_stays():
+    given = {"x": random(BATCH, NEW, 24), "w": random(24, 80, seed=1), "b": random(80, seed=2)}
+    sizes = "qkv_hidden_sizes = [32, 32, 16]"
+    node = f"y = com.microsoft.Attention <num_heads = {HEADS}, {sizes}> (x, w, b)"
+
+    with pytest.raises(osl.SurgeonError, match="its qkv hidden sizes has no standard form"):
+        osl.standardize(net(node, [("y", "float32", 3)], given))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("positions", [None, 1, BATCH])
+@pytest.mark.parametrize("segments", [False, True])
+def test_embeddings_of_words_places_and_segments(segments, positions, dtype):
+    rng = np.random.default_rng(0)
+    tables = {"words": 20, "places": 9, "kinds": 2}
+    given = {"ids": rng.integers(0, 20, (BATCH, NEW)).astype(np.int32)}
+    given |= {"of": rng.integers(0, 2, (BATCH, NEW)).astype(np.int32)} if segments else {}
+    given |= {n: random(rows, 16, seed=rows).astype(dtype) for n, rows in tables.items()}
+    given |= {n: random(16, seed=at).astype(dtype) for at, n in enumerate(("scale", "shift"))}
+    if not segments:
+        del given["kinds"]
+    if positions:
+        given["at"] = rng.integers(0, 9, (positions, NEW)).astype(np.int32)
+    inputs = f"ids, {'of' * segments}, words, places, {'kinds' * segments}, scale, shift"
+    inputs += ", , at" * bool(positions)
+    node = f"y, , sum = com.microsoft.EmbedLayerNormalization <epsilon = 0.1> ({inputs})"
+
+    model = net(node, [("y", dtype, 3), ("sum", dtype, 3)], given)
+
+    held(model, given, rtol=2e-5 if dtype == "float32" else 4e-3)
+
+
 def test_texts_of_other_lengths_have_caches_of_their_own():
     """The shorter text's new key comes behind its own cache, where the longer one's has a token."""
     given = {"q": random(BATCH, 1, PACKED), **rotary()}

@@ -37,7 +37,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.dtypes import Shape, is_float, numpy_dtype
-from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
+from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _SHOWN = 5  # values in one note
 _COUNTED = re.compile(r"val_\d+|\d+")  # names that an exporter counts
@@ -486,17 +486,13 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
     fitting = [
         name
         for name in inner
-        if name in held and _has_shape(references.entries[name], shapes.get(held[name]))
+        if name in held and references.entries[name].may_have(shapes.get(held[name]))
     ]
     # the values that are quantized
     around = set(Quantizers.of(index).sources.values()) & index.producer.keys()
     if around and 2 * len(around & set(fitting)) >= len(around):
         return False  # of the float model
     return 2 * len(fitting) < len(inner) or not inner
-
-
-def _has_shape(entry: Entry, shape: Shape | None) -> bool:
-    return shape is None or entry.shape is None or entry.shape == shape
 
 
 def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:

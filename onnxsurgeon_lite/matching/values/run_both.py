@@ -163,7 +163,9 @@ def _aligned(
         for name in matching.only_a
         if name not in entries and name in references
     }
-    entries |= {n: entry for n, entry in alone.items() if _may_be(entry, actual.entries.get(n))}
+    # unless one of this name has another shape
+    shapes = {name: entry.shape for name, entry in actual.entries.items()}
+    entries |= {n: entry for n, entry in alone.items() if entry.may_have(shapes.get(n))}
     return replace(references, entries=entries, left_over=left)
 
 
@@ -191,11 +193,6 @@ def _renamed(
         read = partial(rearranged, entry, pair.axes, actual.entries[pair.b].shape)
         entries[pair.b] = replace(entry, read=read, stored_as=pair.a)
     return entries
-
-
-def _may_be(entry: Entry, other: Entry | None) -> bool:
-    """Return whether a tensor may be the one of the same name in the other set."""
-    return other is None or None in (entry.shape, other.shape) or entry.shape == other.shape
 
 
 def _left_over(references: ReferenceSet, actual: ReferenceSet, matching: Matching) -> list[str]:

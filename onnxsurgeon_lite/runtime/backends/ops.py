@@ -35,11 +35,8 @@ def as_class(domain: str, op_type: str, function: Operator) -> type[OpRun]:
     def _run(_: OpRun, *inputs: RunValue, **attributes: object) -> tuple[object, ...]:
         made = function(*inputs, **attributes)
         # several outputs are a tuple
-        return tuple(map(_value, made if isinstance(made, tuple) else (made,)))
+        values = made if isinstance(made, tuple) else (made,)
+        return tuple(v if v is None or isinstance(v, list) else np.asarray(v) for v in values)
 
     # without a schema: that of a standard operator of this name would ask for its attributes
     return type(op_type, (OpRun,), {"op_domain": domain, "op_schema": None, "_run": _run})
-
-
-def _value(made: object) -> object:
-    return made if made is None or isinstance(made, list) else np.asarray(made)

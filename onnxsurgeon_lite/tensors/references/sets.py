@@ -65,6 +65,10 @@ class Entry:
     stored_as: str = ""
     computed_in: DType | None = None
 
+    def may_have(self, shape: Shape | None) -> bool:
+        """Return whether it may have a shape: one that is not known is any."""
+        return None in (shape, self.shape) or shape == self.shape
+
 
 @dataclass(frozen=True)
 class ReferenceSet:
