@@ -34,7 +34,9 @@ from onnxsurgeon_lite.tensors.narrow import largest
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
-_END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
+_END = (
+    0.99  # of the largest number of a dtype: from there on it may mean Inf, also with a score added
+)
 _ABSENT = np.empty((0,), dtype=object)
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 Values = RunValues
@@ -53,18 +55,18 @@ def largest_of(dtype: DType) -> float | None:
 
 @dataclass
 class ValueRule:
-    """What decides whether a value agrees with its reference.
+    """The rule that decides whether a value agrees with its reference. Its mappings go by the name of the value.
 
     Attributes:
-        tolerance: what was asked for, of all values or by name; None takes that of the dtypes.
-        coarse: values that half precision went into -> its dtype: they are as precise as that.
-        outputs: values that are compared in full; a search keeps their comparisons.
-        quanta: values that a quantizer takes -> its numbers: a value may be rounded to the other neighbor.
-        noise: values -> an error that is none.
-        share: of the tolerance of half precision that counts.
-        grids: values that are quantized -> the numbers that they can be; both sides are rounded to these.
-        selecting: indices -> the node that selects them.
-        read: reads another actual value of the same run; None where there is none.
+        tolerance: the user's, for all values or by name; None for the dtypes' own.
+        coarse: value computed from half precision -> that dtype: it cannot be more precise.
+        outputs: value that is compared in full, masks included -> its comparison, which a search keeps.
+        quanta: value that a quantizer reads -> the quantizer's grid: being rounded to the other neighbor is no error.
+        noise: value -> the error that was measured between two correct runs, which is allowed.
+        share: the part of the tolerance of half precision that is allowed, 0 to 1.
+        grids: quantized value -> its grid: both sides are rounded to the numbers of the grid before they are compared.
+        selecting: value that holds indices -> the node that selects them.
+        read: reads another value of the same run; returns None if there is none.
     """
 
     tolerance: Tolerance | None = None
@@ -87,7 +89,7 @@ class ValueRule:
         return cls(tolerance, coarse_values(index), outputs, grids, selecting=selecting)
 
     def for_references(self, references: ReferenceSet) -> Self:
-        """Return the rule for these references: what half precision went into is as precise as that on either side."""
+        """Return the rule for these references, whose own half precision is allowed for, too."""
         theirs = {
             name: entry.computed_in
             for name, entry in references.entries.items()
@@ -96,7 +98,7 @@ class ValueRule:
         return replace(self, coarse={**theirs, **self.coarse})
 
     def allowed(self, name: str, actual: RunValue | Held) -> Tolerance | None:
-        """Return the tolerance of a value; None takes that of its dtypes."""
+        """Return the tolerance of a value; None for that of its dtypes."""
         # what the user asked for decides, unless it asks for the dtypes' own tolerances
         asked = None if self.tolerance is None else self.tolerance.of(name)
         if asked is not None and not asked.own:
@@ -258,7 +260,10 @@ def _taken(node: NodeProto, data: Array, at: Array) -> Array:
 
 
 def _in_range_of(actual: Array, reference: Array) -> Array:
-    """Return a reference that half precision cannot hold as the end of its range, where the model has that."""
+    """Return a reference in which numbers that half precision cannot hold agree with the end of its range.
+
+    Only where the model computed the end of the range.
+    """
     largest = largest_of(actual.dtype)
     if largest is None or actual.shape != reference.shape or not is_float(reference.dtype):
         return reference
@@ -271,7 +276,10 @@ def _in_range_of(actual: Array, reference: Array) -> Array:
 
 
 def _masked_as(actual: Array, reference: Array) -> Array:
-    """Return a reference with the same mask as a value: one exporter masks by Inf, another by the end of the range."""
+    """Return a reference whose masks agree with those of a value.
+
+    One exporter masks by Inf, another by the largest number of the dtype.
+    """
     same_kind = actual.dtype == reference.dtype and actual.shape == reference.shape
     if not same_kind or actual.dtype.kind != "f":
         return reference
@@ -287,10 +295,11 @@ def _masked_as(actual: Array, reference: Array) -> Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """An error of outputs, the smaller the better, and the largest that is allowed.
+    """A user's function that measures the error of outputs, and the largest error that is allowed.
 
     Attributes:
-        whole: the function takes the pairs of all samples, as mAP does; otherwise those of one.
+        limit: the largest error that is allowed.
+        whole: the function takes the pairs of all samples, as mAP needs; otherwise the outputs of one.
     """
 
     name: str
@@ -319,14 +328,14 @@ class Metric:
         return cls(name, function, limit or 0.0, count == 1)
 
     def of_sample(self, reference: Values, actual: Values) -> float:
-        """Return the error of one sample; of a metric of all, as if it were the only one."""
+        """Return the error of one sample."""
         # a metric of all samples takes an iterator, here of a single pair
         given = (iter([(reference, actual)]),) if self.whole else (reference, actual)
         with calling(self.name):
             return _error(self.function(*given))
 
     def of_all(self, pairs: Pairs) -> float:
-        """Return the error of all samples: what a metric of all says, else the largest of any."""
+        """Return the error of all samples: that of their pairs together if `whole`, else the largest of one."""
         if not self.whole:
             return max((self.of_sample(*pair) for pair in pairs), default=0.0)
         with calling(self.name):

@@ -1,4 +1,7 @@
-"""Compare two tensor sets, or a model's outputs with a reference set."""
+"""Compare tensors with references by name: two sets, or what a model computes with a set.
+
+`compare_sets` takes two sets. `compare_model` runs a model (`wanted` chooses the values) and compares what comes out.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +21,7 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 See = Callable[[str, RunValue, RunValue, Mapping[str, Comparison]], None]
-"""Looks at a tensor that was compared: its name, the actual one, the reference, the comparisons."""
+"""Called for each tensor that was compared, such as to draw it: name, actual, reference, comparisons by name."""
 
 
 @dataclass(repr=False)
@@ -28,10 +31,10 @@ class SetComparison(Shown):
     Attributes:
         places: module, class and source line of a compared value, when known.
         stored_as: compared value -> the name of its reference, where it is another one.
-        unmoved: outputs that were the same for all feeds, for which nothing was proved.
-        left_over: references after the last one that was matched: what they belong to was not compared.
-        only_inner: no output of the model was compared, only what is computed before.
-        exchanged: how the order of the outputs differs; '' if it does not.
+        unmoved: outputs that were the same for all feeds, so that nothing was proved for them.
+        left_over: references after the last one that was matched with a value: the end of the model was not compared.
+        only_inner: no output of the model was compared, only inner values.
+        exchanged: how the order of the outputs differs from that of the references; '' if it does not.
 
     Example:
         >>> references = osl.open_references("references/whole_model.npz")
@@ -84,10 +87,10 @@ def compare_sets(
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
             _compare_named(result, name, value, reference, rule, see)
-    # feeds alone are equal by themselves
+    # inputs are the same on both sides: alone they prove nothing of what was computed
     fed = {name for name, entry in reference.entries.items() if entry.is_input}
     if len(fed) < len(reference) and fed.issuperset(name for name in names if name in reference):
-        result.compared.clear()  # equal inputs prove nothing of what was computed
+        result.compared.clear()
     return _require_some(result, reference, list(names))
 
 
@@ -145,7 +148,10 @@ def compare_model(
 
 
 def wanted(index: GraphIndex, reference: ReferenceSet, every: bool = False) -> list[str]:
-    """Return what is computed to be compared: outputs; all values with references where none has one, or `every`.
+    """Return the values to compare: the outputs that have references; if none has one, all values that have.
+
+    Args:
+        every: all values that have references, in any case.
 
     Raises:
         ReferenceSetError: no value that the model computes has a reference.
@@ -153,11 +159,13 @@ def wanted(index: GraphIndex, reference: ReferenceSet, every: bool = False) -> l
     outputs = [name for name in index.outputs if name in reference]
     # values of bodies that have references -> their names without the iteration
     inside = known(index, reference)
-    # outputs first; without any, or for `every`, all values in topological order
-    fetch = (not every and outputs) or [
-        *(n for n in sorted(index.producer, key=index.rank.__getitem__) if n in reference),
-        *dict.fromkeys(inside.values()),
-    ]
+    # where an output has a reference, the outputs are enough
+    fetch = outputs
+    if every or not outputs:
+        in_order = sorted(index.producer, key=index.rank.__getitem__)
+        fetch = [name for name in in_order if name in reference]
+        # one value for all of its iterations
+        fetch += dict.fromkeys(inside.values())
     if not fetch:
         raise ReferenceSetError(
             f"{reference.place!r} has no value that the model computes",

@@ -78,15 +78,17 @@ class SuiteResult(Shown):
 
     @property
     def errors(self) -> list[SuiteOutcome]:
-        """Those that compared nothing."""
+        """The checks that compared nothing."""
         return [outcome for outcome in self.outcomes if outcome.error]
 
 
 def found_path(text: str, hint: str) -> Path:
-    """Return a path that a configuration names which nobody asked for: a file or folder below its own folder.
+    """Return a path from a configuration that was found, not named by the user: it must be below this folder.
+
+    Somebody else may have written that file, so a URL or Python (`FILE.py:function`) is refused, too.
 
     Raises:
-        UsageError: it lies elsewhere, or may be a URL or Python (`FILE.py:function`).
+        UsageError: it is refused.
     """
     path, here = Path(text), Path.cwd()
     if ":" in text or "\0" in text or not Path(os.path.realpath(path)).is_relative_to(here):
@@ -114,7 +116,7 @@ def read_suite(path: Path | None, only: Sequence[str] = ()) -> list[SuiteCheck]:
     found = read_toml(path, path.parent if is_found else None).get("check")
     if not isinstance(found, list) or not found:
         raise UsageError(f"{str(path)!r} holds no checks", _EXAMPLE)
-    # how a path of the file is read: relative to its folder, and in a found file inside of it
+    # a path in the file is relative to its folder; in a found file it must be inside
     place = partial(found_path, hint=_NAMED) if is_found else path.parent.joinpath
     checks = [_check(path, number, given, place) for number, given in enumerate(found, 1)]
     # names must be unique, and fit what is asked for

@@ -1,4 +1,8 @@
-"""Pair values by weights, inputs, modules and names when contents do not decide."""
+"""Pair the values of two models, or of a model and references, where their contents do not decide.
+
+Each function adds pairs to the table: by equal weights, paired inputs, modules or names. Side a is the references or
+the first model, side b the model whose values are matched.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -32,20 +36,25 @@ def by_weights(table: PairTable) -> None:
 def by_inputs(table: PairTable) -> None:
     """Pair nodes of one operator on paired inputs, if each side has only one."""
     # value of side b -> nodes whose first input is that, also through inserted nodes
-    makes, siblings = defaultdict[str, list[Fact]](list), defaultdict[object, list[Fact]](list)
+    readers = defaultdict[str, list[Fact]](list)
     for fact in table.b.facts.values():
         if fact.inputs and fact.name not in table.taken:
-            makes[table.source_b(fact.inputs[0])].append(fact)
+            readers[table.source_b(fact.inputs[0])].append(fact)
     free = [f for f in table.a.facts.values() if f.inputs and f.name not in table.pairs]
+    # nodes of side a on the same inputs
+    siblings = defaultdict[object, list[Fact]](list)
     for fact in free:
         siblings[fact.inputs].append(fact)
     for fact in free:
-        first = table.pairs.get(table.source_a(fact.inputs[0]))
-        fitting = [f for f in makes[first.b] if _alike(table, fact, f)] if first else []
-        # the only one that fits, and no sibling on the same inputs fits it too
-        if len(fitting) == 1 and not any(
-            _alike(table, other, fitting[0]) for other in siblings[fact.inputs] if other is not fact
-        ):
+        first_input = table.pairs.get(table.source_a(fact.inputs[0]))
+        if first_input is None:
+            continue
+        fitting = [f for f in readers[first_input.b] if _alike(table, fact, f)]
+        if len(fitting) != 1:
+            continue
+        # a sibling that fits as well leaves open which of them it is
+        others = (other for other in siblings[fact.inputs] if other is not fact)
+        if not any(_alike(table, other, fitting[0]) for other in others):
             table.add(fact, fitting[0], "structure", 0.8)
 
 
@@ -88,6 +97,8 @@ def by_name(table: PairTable) -> None:
 
 
 def _by_outputs(table: PairTable) -> None:
+    """Pair what a module returned, as references recorded it, with the only value that leaves that module."""
+    # module -> the values of the model that leave it; the references that it returned
     leaving: dict[str, list[Fact]] = defaultdict(list)
     for fact in table.b.facts.values():
         for module in fact.leaves:
@@ -101,16 +112,16 @@ def _by_outputs(table: PairTable) -> None:
     inside = Counter(fact.scope for fact in table.b.facts.values())
     # an outer module returns what an inner one does: the inner one takes it first
     deepest_first = sorted(returned.items(), key=lambda item: -item[0].count("."))
-    # (the first reference of a module, those of further calls)
-    for module, (one, *more) in deepest_first:
+    for module, (reference, *further_calls) in deepest_first:
         # a folded BatchNorm is what the convolution before it returns
-        others = leaving.get(folded.get(module, module), [])
-        if more or len(others) != 1 or module in folded.values():
+        values = leaving.get(folded.get(module, module), [])
+        if further_calls or len(values) != 1 or module in folded.values():
             continue
-        if not one.returned and (inside[module] != 1 or others[0].op == "Transpose"):
+        value = values[0]
+        if not reference.returned and (inside[module] != 1 or value.op == "Transpose"):
             continue  # which operator made it, or in which order of axes, is not known
-        if others[0].known and table.free(one, others[0]) and shapes_fit(one, others[0]):
-            table.add(one, others[0], "scope", 0.7)
+        if value.known and table.free(reference, value) and shapes_fit(reference, value):
+            table.add(reference, value, "scope", 0.7)
     for module, calls in returned.items():
         _by_calls(table, calls, _of_calls(module, len(calls), leaving))
 
@@ -122,24 +133,24 @@ def _of_calls(module: str, calls: int, leaving: Mapping[str, list[Fact]]) -> lis
     return [fact for name in names for fact in leaving.get(name, ())]
 
 
-def _by_calls(table: PairTable, ones: list[Fact], others: list[Fact]) -> None:
+def _by_calls(table: PairTable, references: list[Fact], values: list[Fact]) -> None:
     """Pair what the calls of one module returned, in their order, if no pair says otherwise."""
-    if len(ones) != len(others) or len(ones) == 1:
+    if len(references) != len(values) or len(references) == 1:
         return
     # all calls, or none: one that does not fit shifts the others
-    for one, other in zip(ones, others, strict=True):
-        paired = table.pairs.get(one.name)
-        is_pair = paired is not None and paired.b == other.name
-        may_be = table.free(one, other) and shapes_fit(one, other)
-        if not (one.returned and other.known and (is_pair or may_be)):
+    for reference, value in zip(references, values, strict=True):
+        paired = table.pairs.get(reference.name)
+        is_pair = paired is not None and paired.b == value.name
+        may_be = table.free(reference, value) and shapes_fit(reference, value)
+        if not (reference.returned and value.known and (is_pair or may_be)):
             return
-    for one, other in zip(ones, others, strict=True):
-        if table.free(one, other):
-            table.add(one, other, "scope", 0.7)
+    for reference, value in zip(references, values, strict=True):
+        if table.free(reference, value):
+            table.add(reference, value, "scope", 0.7)
 
 
 def _folded(table: PairTable, leaving: Mapping[str, object]) -> dict[str, str]:
-    """Map each folded BatchNorm module, without nodes left, to the module before it, which computes both."""
+    """Map each BatchNorm module that the export folded away to the module before it, whose nodes compute both."""
     folded = {}
     facts = list(table.a.facts.values())
     for before, fact in zip(facts, facts[1:], strict=False):
@@ -160,6 +171,7 @@ def _of_one_layout(table: PairTable, a: Fact, b: Fact) -> bool:
 
 
 def _may_be(table: PairTable, a: Fact, b: Fact, relation: int) -> bool:
+    """Return whether nothing speaks against a pair, and their modules are at least so near."""
     if INPUT in (a.op, b.op) or a.blocked != b.blocked:
         return False
     if b.measures and not agreeing(a, b):

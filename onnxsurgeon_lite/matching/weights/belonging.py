@@ -1,4 +1,9 @@
-"""Find by names and modules which parameters may be in a weight, and which one belongs there."""
+"""Find by names and modules which parameter of a checkpoint belongs in a weight of a model.
+
+Parameters of the same shape (`q_proj.weight`, `k_proj.weight`) may be exchanged. `Belonging` finds that: it compares
+the parts of their names with the names of the weight and of its nodes. `Places` lists the parameters that may belong
+to a value. `layout_finding` says whether a square weight is transposed by mistake.
+"""
 
 import os.path
 import re
@@ -13,17 +18,17 @@ from onnxsurgeon_lite.names import stems_of
 
 Parts = tuple[str, ...]
 _Group = tuple[int, Parts]
-"""A place in a name, and the other parts of the name."""
+"""What names have in common that differ in one part: its place, and the other parts."""
 Sense = Literal["out x in", "in x out"]
-"""What a multiplied parameter holds: rows of weights for each output, as a Linear, or for each input."""
+"""The axes of a parameter that is multiplied: a Linear has a row for each output, other layers one for each input."""
 _PASSING = ("Identity", "Cast", "DequantizeLinear")
 _ROWS = ("Gather", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
-"""They use a weight as the checkpoint stores it."""
-_RARE = 0.25  # share of the weights up to which what they show is an exception
+"""Operators that use a weight as the checkpoint stores it."""
+_RARE = 0.25  # a sense that fewer weights have, as a share, is an exception
 
 
 class Belonging:
-    """What the names of weights, and of the nodes that read them, say of a checkpoint's parameters."""
+    """Which parameters the names of weights, and of the nodes that read them, call for."""
 
     def __init__(self, index: GraphIndex, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._index = index
@@ -36,23 +41,24 @@ class Belonging:
                 self._groups[group].append(parts)
 
     def rival(self, name: str, parameter: str) -> str:
-        """Return the parameter that belongs in a weight instead of another one of its shape; '' if that may."""
+        """Return the parameter that belongs in a weight instead of the given one; '' if the given one may be right."""
         # names of nodes are module paths in most exports
         users = [self._index.nodes[at].name for at in self._index.users(name)]
-        said = {self._rival(_parts(user), parameter) for user in users if user} - {None}
-        # no node says anything: then the name of the weight itself
-        if not said:
+        rivals = {self._rival(_parts(user), parameter) for user in users if user} - {None}
+        # no node names a parameter: then the name of the weight itself
+        if not rivals:
             return self._rival(_parts(name), parameter) or ""
-        # one reader that says "this parameter" is enough
-        return "" if "" in said else min(filter(None, said))
+        # one reader that names the given parameter is enough
+        return "" if "" in rivals else min(filter(None, rivals))
 
     def misplaced(
         self, whole: Mapping[str, Sequence[str]], packed: Mapping[str, Sequence[str]]
     ) -> dict[str, str]:
-        """Say of weights that hold what belongs elsewhere what they hold, and what belongs there.
+        """Describe the weights that hold the wrong parameter: weight -> "holds 'a' where 'b' belongs".
 
         Args:
-            whole: weights and the parameters that have their contents. packed: weights and those that they join.
+            whole: weight -> the parameters that have its contents.
+            packed: weight -> the parameters that it joins.
         """
         # (what it holds, what belongs there) of each weight
         found = dict[str, list[tuple[str, str]]]()
@@ -63,26 +69,29 @@ class Belonging:
         for name, parts in packed.items():
             if not parts:
                 continue
-            said = self._packed(name, parts)
-            said = said or [self.rival(name, part) or part for part in parts]
-            if len(parts) == len(said):
-                found[name] = [(a, b) for a, b in zip(parts, said, strict=True) if a != b]
+            # what the name of the weight lists; else each parameter, or what belongs there instead
+            belong = self._packed(name, parts)
+            belong = belong or [self.rival(name, part) or part for part in parts]
+            if len(parts) == len(belong):
+                found[name] = [(a, b) for a, b in zip(parts, belong, strict=True) if a != b]
             else:
-                found[name] = [(", ".join(parts), ", ".join(said))]
-        # [layer numbers in the name, in the parameter's] of each weight
-        numbers = [
-            (_numbers(name), _numbers(parts[0]))
-            for name, parts in {**whole, **packed}.items()
-            if parts
-        ]
-        counted = [one == other for one, other in numbers if one and len(one) == len(other)]
-        if sum(counted) < len(counted) / 2:  # the model counts its layers in another way
-            found = {n: [p for p in pairs if not self._is_layer(p)] for n, pairs in found.items()}
+                found[name] = [(", ".join(parts), ", ".join(belong))]
+        # the model counts its layers in another way: another number is no mistake
+        if not self._counts_alike({**whole, **packed}):
+            for name, pairs in found.items():
+                found[name] = [pair for pair in pairs if not self._is_layer(pair)]
         return {
             name: ", ".join(f"holds {has!r} where {right!r} belongs" for has, right in pairs)
             for name, pairs in found.items()
             if pairs
         }
+
+    def _counts_alike(self, weights: Mapping[str, Sequence[str]]) -> bool:
+        """Return whether most weights have the layer numbers of their first parameter in their names."""
+        pairs = [(_numbers(name), _numbers(of[0])) for name, of in weights.items() if of]
+        # names with as many numbers can be compared
+        same = [ours == theirs for ours, theirs in pairs if ours and len(ours) == len(theirs)]
+        return sum(same) >= len(same) / 2
 
     def _is_layer(self, pair: tuple[str, str]) -> bool:
         """Return whether two parameters are the same one of two layers."""
@@ -91,7 +100,7 @@ class Belonging:
         return all(a == b or (a.isdigit() and b.isdigit()) for a, b in parts)
 
     def _packed(self, name: str, parameters: Sequence[str]) -> list[str]:
-        """Return the parameters that a name such as qkv_proj says, in their order; [] if it says none."""
+        """Return the parameters that a name lists, in order: q, k and v for `qkv_proj`; [] if it lists none."""
         # the siblings of the first parameter, by the part of the name that differs
         start = self.rival(name, parameters[0]) or parameters[0]
         for group in _groups(_parts(start)):
@@ -106,15 +115,19 @@ class Belonging:
                     return [self._names[siblings[stems[stem]]] for stem in order]
         return []
 
-    def _rival(self, said: Parts, parameter: str) -> str | None:
-        """Return what a name says in place of a parameter; '' if it says that one, None if it says none."""
-        said_this = None
+    def _rival(self, name: Parts, parameter: str) -> str | None:
+        """Return the parameter that a name calls for instead of the given one.
+
+        Returns:
+            '' if it calls for the given one, None if it calls for none.
+        """
+        calls_for_this = None
         mine = _parts(parameter)
-        numbers = [part for part in said if part.isdigit()]
+        numbers = [part for part in name if part.isdigit()]
         is_counted = len(numbers) == len(_numbers(parameter))
-        # each part of the name in turn: what has all other parts in common
+        # each part of the parameter's name in turn: which part do the other parameters have there
         for place, others in _groups(mine):
-            part, words = mine[place], set(said)
+            part, words = mine[place], set(name)
             # parameters that differ from this one in this part alone, and have its shape
             alike = [
                 parts
@@ -127,10 +140,10 @@ class Belonging:
                 words = {numbers[at]} if is_counted else set()
             found = [parts for parts in alike if parts[place] in words]
             if part in words and found:
-                said_this = ""
+                calls_for_this = ""
             elif len(found) == 1:
                 return self._names[found[0]]
-        return said_this
+        return calls_for_this
 
 
 def _parts(name: str) -> Parts:
@@ -142,6 +155,7 @@ def _numbers(name: str) -> list[str]:
 
 
 def _groups(parts: Parts) -> Iterator[_Group]:
+    """Yield each place in a name, with the other parts."""
     for place in range(len(parts)):
         yield place, parts[:place] + parts[place + 1 :]
 
@@ -162,11 +176,12 @@ class Places:
         self._way = self._find_way()
 
     def called(self, name: str) -> list[str]:
+        """Return the parameter that has a value's name in the checkpoint, if there is one."""
         called = _moved(name, self._way)
         return [called] if called in self._parameters else []
 
     def own(self, name: str) -> list[str]:
-        """Return `called`, then the parameters of modules that use it."""
+        """Return `called`, then the parameters of the modules that read the value."""
         found = self.called(name)
         for scope in self._scopes(name, surely=True):
             found += self._owned.get(scope, ())
@@ -204,7 +219,7 @@ class Places:
 
 
 def wrapper(names: Iterable[str], inner: Container[str]) -> tuple[str, int]:
-    """Return the prefix, such as `model.`, after which most names are those of another checkpoint, and how many."""
+    """Return the prefix, such as `model.`, without which most names are in another checkpoint, and their number."""
     found = Counter(
         name[: dot.end()]
         for name in names
@@ -226,43 +241,43 @@ def _moved(name: str, way: tuple[str, str]) -> str:
 
 
 def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]]]) -> set[Sense]:
-    """Return what most weights that are not square say of their parameters, both where these differ.
+    """Return the senses that are usual among the parameters of a checkpoint: one, or both where it mixes them.
 
     Args:
-        weights: initializers and the order of their parameter's axes.
+        weights: (initializer, order of the parameter's axes in it); only of those that are not square.
     """
-    counts = Counter(
+    counts = Counter[Sense]()
+    for name, order in weights:
         # [1, 0]: the model holds the parameter transposed
-        s
-        for name, order in weights
-        for s in _senses(index, name, list(order) == [1, 0])
-    )
-    # a sense that more than a quarter has is usual
-    return {s for s, count in counts.items() if count > _RARE * counts.total()}
+        counts.update(_senses(index, name, list(order) == [1, 0]))
+    return {sense for sense, count in counts.items() if count > _RARE * counts.total()}
 
 
 def layout_finding(index: GraphIndex, name: str, order: Sequence[int], usual: set[Sense]) -> str:
-    """Return what is wrong with the layout of a square weight, '' if nothing is known to be.
+    """Say what is wrong with the layout of a square weight, whose shape does not show it; '' if nothing is known.
 
-    Without other weights, a transposed one is that of a Linear.
+    Args:
+        order: of the parameter's axes in the weight.
+        usual: see `usual_senses`; without any, a transposed weight is taken for that of a Linear.
     """
-    # a lookup, a convolution or a recurrent node never transposes
     is_transposed = list(order) != sorted(order)
+    # a lookup, a convolution or a recurrent node never transposes
     users = [index.nodes[position].op_type for position in index.users(name)]
     if is_transposed and users and all(op in _ROWS for op in users):
         return f"is transposed, and {users[0]} does not transpose it back"
-    known = usual or ({"out x in"} if is_transposed else set())
-    if (
-        not known
-        or not known.isdisjoint(senses := set(_senses(index, name, is_transposed)))
-        or not senses
-    ):
+    expected = usual or ({"out x in"} if is_transposed else set())
+    senses = set(_senses(index, name, is_transposed))
+    if not expected or not senses or not expected.isdisjoint(senses):
         return ""
     return f"is {'transposed' if is_transposed else 'not transposed'}, unlike what its {users[0]} needs"
 
 
 def _senses(index: GraphIndex, name: str, is_transposed: bool) -> Iterator[Sense]:
-    """Yield what each matrix product takes a parameter for."""
+    """Yield the sense in which each matrix product reads a parameter.
+
+    Args:
+        is_transposed: the value holds the parameter transposed.
+    """
     for position in index.users(name):
         node = index.nodes[position]
         if node.op_type in _PASSING or (node.op_type == "Transpose" and name == node.input[0]):

@@ -1,8 +1,12 @@
-"""Find the parameters that weights in blocks were rounded from, and the blocks that were not."""
+"""Compare block-quantized weights with a checkpoint.
+
+Such a weight has integers, with a scale and a zero point for each block (MatMulNBits). `find_blocks` finds the
+parameters that were rounded to it; `block_finding` says which blocks are not what rounding gives, and why.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from onnx import NodeProto
@@ -15,18 +19,23 @@ from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, Wide
 
 _ALIKE = 0.5  # the least cosine similarity of a rounded parameter
-_ROUNDED = 0.52  # quanta: half a quantum, and what a narrow scale rounds
-_CUT = 1.02  # quanta: at the ends of the range, where the largest number may be cut off
-_USUAL = 0.05  # the share of blocks that may be worse, where each is rounded by itself
+_ROUNDED = 0.52  # the largest error of rounding, in quanta: a half, and what a narrow scale rounds
+_CUT = 1.02  # the same at the ends of the range, where the largest number may be cut off
+_USUAL = 0.05  # the share of blocks that may exceed this where each number is rounded by itself
 _OUTLIER = 4.0  # times the usual error of a block
-_SHOWN = 3
+_SHOWN = 3  # blocks that are described
 _MATRIX = 2  # axes
 _JOINED = 16  # parameters in one weight, such as q, k and v
 
 
 @dataclass(frozen=True)
 class Head:
-    """A row of a parameter by which it is recognized."""
+    """The row of a parameter by which it is recognized: the largest one, as others may be 0 (a padding token's).
+
+    Attributes:
+        shape: of the parameter.
+        place: the number of the row.
+    """
 
     shape: tuple[int, int]
     place: int
@@ -34,7 +43,7 @@ class Head:
 
     @classmethod
     def of(cls, array: Array) -> "Head":
-        """Return the largest row: that of a padding token may be 0."""
+        """Return the largest row of a parameter."""
         wide = array.astype(np.float32)
         place = int(np.argmax(np.square(wide).sum(1)))
         return cls((wide.shape[0], wide.shape[1]), place, wide[place].astype(np.float64))
@@ -42,7 +51,11 @@ class Head:
 
 @dataclass(frozen=True)
 class BlockWeight:
-    """A weight in blocks, and the parameters that it was rounded from, joined by rows."""
+    """A block-quantized weight, and the parameters that were rounded to it.
+
+    Attributes:
+        stored: the numbers of the parameters, joined by rows.
+    """
 
     blocks: Blocks
     parameters: tuple[str, ...]
@@ -75,28 +88,28 @@ def find_blocks(
     read: Callable[[str], Array],
     belonging: Belonging,
 ) -> BlockWeight | None:
-    """Return the parameters whose numbers are nearest to the rows of a weight; None if there are none."""
-    # parameters joined by rows, each recognized by its largest row, the nearest first
+    """Return the parameters whose numbers are nearest to the rows of a weight; None if there are none.
+
+    Several parameters may be joined by rows, such as q, k and v. The search goes from the first row to the last: at
+    each place it tries the parameters that are alike there, and goes back where the remaining rows fit none.
+
+    Args:
+        name: the weight.
+        heads: candidates.
+        read: reads the numbers of a parameter.
+        belonging: decides by names among parameters that are equally near.
+    """
     if blocks.integers.ndim != _MATRIX:
         return None
-    count, width = blocks.integers.shape
-    row = _rows_of(blocks)
+    nearest = partial(_nearest, name, blocks, _rows_of(blocks), heads, belonging)
 
-    # the parameters that the rows from `start` on consist of; the search goes back where the rest does not fit
+    # the parameters that the rows from `start` on consist of
     @cache
     def joined(start: int, most: int = _JOINED) -> list[str] | None:
-        if start == count:
+        if start == len(blocks.integers):
             return []
-        near = []
-        for each, head in heads.items() if most else ():
-            # only the largest row of each candidate is compared: a cheap and sure sign
-            end = start + head.shape[0]
-            if head.shape[1] == width and end <= count:
-                alike = _cosine(row(start + head.place), head.row)
-                # nearest first; among equals, one that belongs there by its name
-                near += [(-round(alike, 3), bool(belonging.rival(name, each)), each)]
-        for alike, _, each in sorted(near):
-            rest = joined(start + heads[each].shape[0], most - 1) if -alike > _ALIKE else None
+        for each in nearest(start) if most else ():
+            rest = joined(start + heads[each].shape[0], most - 1)
             if rest is not None:
                 return [each] + rest
         return None
@@ -108,8 +121,33 @@ def find_blocks(
     return BlockWeight(blocks, tuple(parameters), stored)
 
 
+def _nearest(
+    name: str,
+    blocks: Blocks,
+    row: Callable[[int], Wide],
+    heads: Mapping[str, Head],
+    belonging: Belonging,
+    start: int,
+) -> list[str]:
+    """Return the parameters that may be in a weight from row `start` on, the most alike first.
+
+    Only the row of each head is compared, a cheap and sure sign. Among equals, one that belongs there by its name is
+    the first.
+    """
+    near = []
+    count, width = blocks.integers.shape
+    for parameter, head in heads.items():
+        # the parameter is wider or narrower, or longer than the rest of the weight
+        if head.shape[1] != width or start + head.shape[0] > count:
+            continue
+        alike = round(_cosine(row(start + head.place), head.row), 3)
+        if alike > _ALIKE:
+            near.append((-alike, bool(belonging.rival(name, parameter)), parameter))
+    return [parameter for *_, parameter in sorted(near)]
+
+
 def _rows_of(blocks: Blocks) -> Callable[[int], Wide]:
-    """Return what gives a row of the numbers."""
+    """Return a function that gives a row of the weight as numbers."""
     # blocks run along the rows, so a row can be unpacked alone
     if blocks.grid.axis % 2:
         return lambda at: np.asarray(blocks.part(slice(at, at + 1)).numbers()[0], np.float64)
@@ -118,30 +156,39 @@ def _rows_of(blocks: Blocks) -> Callable[[int], Wide]:
 
 
 def block_finding(weight: BlockWeight) -> str:
-    """Return which blocks are not rounded from the parameter, and what of them is wrong; '' if none."""
-    # rounded one by one, no number is off by more than half a quantum
-    every = [_Parted.of(weight.part(rows)).judged for rows in weight.blocks.parts()]
-    # per block: whether it is worse than rounding, and its mean error in quanta
-    bad, size = (np.concatenate([part[n] for part in every]) for n in (0, 1))
-    if bad.mean() > _USUAL:  # not rounded one by one: a block is bad by what is usual here
-        bad = size > max(_OUTLIER * float(np.median(size)), 1.0)
-        if np.median(size) > 1.0:
-            return f"half of its blocks are more than {np.median(size):.3g} quanta off"
+    """Say which blocks are not rounded from the parameter, and what is wrong with them; '' if none."""
+    # (whether each block is bad, its error) of some rows at a time: the numbers take much memory
+    judged = [_Parted.of(weight.part(rows)).judged() for rows in weight.blocks.parts()]
+    bad, size = (np.concatenate(each) for each in zip(*judged, strict=True))
+    usual = float(np.median(size))
+    # too many are bad: the numbers were not rounded one by one (as GPTQ), so only outliers are wrong
+    if bad.mean() > _USUAL:
+        bad = size > max(_OUTLIER * usual, 1.0)
+        if usual > 1.0:
+            return f"half of its blocks are more than {usual:.3g} quanta off"
     places = np.argwhere(bad).tolist()
-    said = [_named(weight, row, block) for row, block in places[: _SHOWN + 1]]
+    described = [_described(weight, row, block) for row, block in places[: _SHOWN + 1]]
     # empty texts count what is not described
-    return first(said + [""] * (len(places) - len(said)), _SHOWN)
+    return first(described + [""] * (len(places) - len(described)), _SHOWN)
 
 
-def _named(weight: BlockWeight, row: int, block: int) -> str:
+def _described(weight: BlockWeight, row: int, block: int) -> str:
+    # blocks along rows: a row can be read alone
     if weight.blocks.grid.axis % 2:
-        return _Parted.of(weight.part(slice(row, row + 1))).named(0, block, row)
-    return _Parted.of(weight).named(row, block, row)
+        return _Parted.of(weight.part(slice(row, row + 1))).described(0, block, row)
+    return _Parted.of(weight).described(row, block, row)
 
 
 @dataclass(frozen=True)
 class _Parted:
-    """A weight as (row, block, element): integers without their zero points, and what they are rounded from."""
+    """A weight as arrays of (row, block, element).
+
+    Attributes:
+        integers: less their zero points.
+        stored: the numbers that they should be rounded from.
+        scale, zero: of each block.
+        is_end: the integer is the first or last of its range.
+    """
 
     integers: Wide
     stored: Wide
@@ -175,18 +222,22 @@ class _Parted:
         return np.asarray(self.integers - self.stored / self.scale[..., None])
 
     @property
+    def allowed(self) -> Wide:
+        """The largest distance that rounding explains, in quanta."""
+        return np.where(self.is_end, _CUT, _ROUNDED)
+
     def judged(self) -> tuple[Array, Wide]:
-        """Return which blocks are worse than rounding, and the usual error of each, in quanta."""
+        """Return for each block whether rounding does not explain it, and its error (RMS) in quanta."""
         error = np.abs(self.error)
         size = np.sqrt(np.square(error).mean(-1))
         return np.asarray((error > self.allowed).any(-1)), np.asarray(size, np.float64)
 
-    @property
-    def allowed(self) -> Wide:
-        return np.where(self.is_end, _CUT, _ROUNDED)
+    def described(self, row: int, block: int, title: int) -> str:
+        """Say what is wrong with a block: its zero point, its scale, or its integers.
 
-    def named(self, row: int, block: int, title: int) -> str:
-        """Say what of a block is wrong: its zero point, its scale, or its integers."""
+        Args:
+            title: the number of the row in the whole weight.
+        """
         integers, stored = self.integers[row, block], self.stored[row, block]
         scale, allowed = self.scale[row, block], self.allowed[row, block]
         where = f"block {block} of row {title}"
