@@ -250,14 +250,14 @@ class Call:
         if self.html is not None:
             for model in models:
                 self.index(model)
-            self.sight = page.begun(self.models)
-            self.begun = self.stack.enter_context(page.begun_file(self.html))
+            self.sight = page.begin_drawing(self.models)
+            self.begun = self.stack.enter_context(page.begin_file(self.html))
 
     def see(self, index: "GraphIndex | None" = None) -> "See":
         """Return what takes pictures of compared tensors, where a page is wanted."""
         if self.html is None:
             return lambda *_: None
-        self.sight, see = page.watched(index)
+        self.sight, see = page.sight_of_compared(index)
         return see
 
     def recipe(self) -> "Recipe":

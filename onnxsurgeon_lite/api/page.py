@@ -1,4 +1,8 @@
-"""The page of a result: what is looked at for it, and where it is written."""
+"""Write the page of a result (`--html`) and its numbers of nodes (`--node-data`).
+
+What a page shows besides the result is collected in a `Sight`: drawings of the models, pictures of tensors, measures
+of all values. Drawing needs libraries that not everybody has, so everything is imported only for a page.
+"""
 
 from importlib.util import find_spec
 from os import PathLike
@@ -30,7 +34,7 @@ _TENSORS = 24  # mismatching values that are shown
 
 
 def require_page(html: Place, node_data: Place, force: bool) -> None:
-    """Refuse a page, or numbers of nodes, that cannot be written, before the work.
+    """Check before the work that the page and the numbers of nodes can be written.
 
     Raises:
         OutputExistsError: the file exists.
@@ -52,7 +56,7 @@ def require_page(html: Place, node_data: Place, force: bool) -> None:
 
 
 def _is_page(place: Path) -> bool:
-    """Return whether a file is a page already: that is no model's data, so no model near it need be asked."""
+    """Return whether a file is an HTML page, which cannot be the data of a model."""
     if not place.is_file():
         return False
     with place.open("rb") as file:
@@ -60,7 +64,7 @@ def _is_page(place: Path) -> bool:
 
 
 def require_libraries() -> None:
-    """Raise `UsageError` without the libraries that draw."""
+    """Raise `UsageError` if a library that draws is not installed."""
     missing = [name for name in ("plotly", "igraph") if find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -69,18 +73,17 @@ def require_libraries() -> None:
         )
 
 
-def begun(models: "list[GraphIndex]") -> "Sight":
-    """Return what is seen of models, whose drawings take shape while the command works."""
+def begin_drawing(models: "list[GraphIndex]") -> "Sight":
+    """Begin to draw models in other processes, so that the drawings are ready when the result is."""
     from onnxsurgeon_lite.report.page import Sight
 
     sight = Sight(models)
-    # in processes of their own: the drawings are ready when the result is
     sight.begin(len(models))
     return sight
 
 
-def begun_file(html: "str | PathLike[str]") -> "AbstractContextManager[Callable[[Page], None]]":
-    """Begin the file of a page; enter what writes it."""
+def begin_file(html: "str | PathLike[str]") -> "AbstractContextManager[Callable[[Page], None]]":
+    """Begin the file of a page; the context is a function that writes the page to it."""
     from onnxsurgeon_lite.report.page.html import page_file
 
     return page_file(Path(html))
@@ -92,12 +95,13 @@ def write_page(
     result: "Shown",
     models: "list[GraphIndex]",
     sight: "Sight | None",
-    begun: "Callable[[Page], None] | None",
+    write_begun: "Callable[[Page], None] | None",
 ) -> None:
     """Write a result's page, and its numbers of nodes, where they are wanted.
 
     Args:
-        begun: writes the page to a file that is begun.
+        sight: see `begin_drawing`; None if nothing was begun.
+        write_begun: writes the page to the file that `begin_file` began; None if it did not.
     """
     if html is None and node_data is None:
         return
@@ -107,10 +111,9 @@ def write_page(
     seen = sight or page.Sight()
     seen.models = models
     seen.is_drawn = html is not None
-    # a page whose file was begun is finished; otherwise it is written now
     made = page.page_of(result, seen)
-    if begun is not None:
-        begun(made)
+    if write_begun is not None:
+        write_begun(made)
     elif html is not None:
         with page_file(Path(html)) as write:
             write(made)
@@ -120,8 +123,12 @@ def write_page(
         write_node_data(Path(node_data), models[0], made.measures)
 
 
-def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
-    """Return what is seen of compared tensors, and what looks at them: pictures of the first that mismatch."""
+def sight_of_compared(index: "GraphIndex | None") -> "tuple[Sight, See]":
+    """Return an empty `Sight`, and a function that adds pictures to it: of the outputs, and of some that mismatch.
+
+    Args:
+        index: of the model that computes the compared tensors, if there is one.
+    """
     from onnxsurgeon_lite.report.page import Sight
     from onnxsurgeon_lite.report.page.tensors import tensor_part
 
@@ -137,8 +144,9 @@ def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
         wrong = next((each for each in compared.values() if not each.match), None)
         is_output = index is not None and name in index.outputs
         if len(sight.tensors) < _TENSORS and (wrong is not None or is_output):
-            said = wrong or next(iter(compared.values()), None)
-            part = tensor_part(0, producer.get(name, -1), name, actual, reference, said)
+            # an output without a mismatch shows its first comparison
+            comparison = wrong or next(iter(compared.values()), None)
+            part = tensor_part(0, producer.get(name, -1), name, actual, reference, comparison)
             sight.tensors += [part] if part is not None else []
 
     return sight, see
@@ -152,7 +160,7 @@ def look_along(
     tolerance: "Tolerance | None",
     find: str | None,
 ) -> "Sight":
-    """Look at every value: how far it is from its reference, with pictures of some.
+    """Run a model and measure each value: its distance from the reference, with pictures of some.
 
     Args:
         references: None where there are none.
@@ -186,7 +194,7 @@ def _compare(
     references: "ReferenceSet",
     tolerance: "Tolerance | None",
 ) -> None:
-    """Compare values; draw the first that mismatch, and the outputs."""
+    """Compare values with their references; add pictures of the outputs, and of the first that mismatch."""
     from onnxsurgeon_lite.debug.judge import AgainstReferences
     from onnxsurgeon_lite.report.page.measures import against_references
     from onnxsurgeon_lite.report.page.tensors import tensor_part
@@ -199,19 +207,19 @@ def _compare(
     compared = filter(judge.can_judge, index.producer)
     for name, value in observer.sweep(compared, prepare=judge.prepare):
         reference = references.read(name)
-        # without metrics first, as they take time; with them for what is shown
+        # metrics take time: only a value that is shown gets them
         found = judge.compared(name, value, reference, ())
         sight.compared[name] = found
         is_shown = not found.match and len(sight.tensors) < _TENSORS
         if is_shown or name in index.outputs:
-            said = judge.compared(name, value, reference)
-            part = tensor_part(0, index.producer[name], name, value, reference, said)
+            with_metrics = judge.compared(name, value, reference)
+            part = tensor_part(0, index.producer[name], name, value, reference, with_metrics)
             sight.tensors += [part] if part is not None else []
     sight.measures.append(against_references(sight.compared, index))
 
 
 def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValues") -> None:
-    """Measure the noise of values after their quantizers, as `rank` does."""
+    """Add the signal to noise ratio of each quantized value, as `rank` measures it."""
     from onnxsurgeon_lite.debug.ranking.rank import measured, sqnr
     from onnxsurgeon_lite.report.page.measures import NodeNumber, of_nodes
 
@@ -226,7 +234,7 @@ def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValue
 
 
 def _measure(sight: "Sight", observer: "Observer", find: str) -> None:
-    """Take the largest magnitude of each value, as far as it is finite."""
+    """Add the largest finite magnitude of each value."""
     from onnxsurgeon_lite.debug.judge import Finds
     from onnxsurgeon_lite.report.page.measures import largest
     from onnxsurgeon_lite.tensors.statistics import magnitude

@@ -5,10 +5,10 @@ def main() -> None:
     """Run the command line, and end the process: what it holds is not freed one by one."""
     import os
 
-    os._exit(ended())
+    os._exit(exit_code())
 
 
-def ended() -> int:
+def exit_code() -> int:
     """Run the command line; return the exit code."""
     import gc
     import os

@@ -1,9 +1,12 @@
-"""How functions become commands: what is typed for their parameters, what is written, and what is shown.
+"""How functions become commands of `onnxdbg`: their arguments and options, what they write and what they show.
 
-A command's parameters are those of the library's function of its name, or the fields of a verb's pass. What its own
-function declares replaces one of the same name, or is for the command line alone: before `*` an argument, after it an
-option. Of the others, what has no default is an argument. The help is a line under `Args:`, or that of `usual`. A
-parameter without help is left out.
+A command has the parameters of the library's function of the same name (an edit verb: the fields of its pass), and
+those of its own function in this package. These are for the command line alone, or replace one of the same name.
+
+- The command's own function: parameters before `*` are arguments, those after it are options.
+- The library's function: parameters without a default are arguments, the others are options.
+- The help is the parameter's line under `Args:` of the command's own function, or else of `usual`. A parameter of the
+  library that has neither is no option of the command.
 """
 
 import os
@@ -52,7 +55,9 @@ class Typed:
     Attributes:
         flags: `--output`, `-o`; by default the parameter's name.
         least: the smallest number that it may be.
-        parser: makes a value of a word. reads: makes a value of all words, given what messages call the option.
+        parser: turns one word into a value.
+        checks: returns a number, or raises if it is not allowed.
+        reads: turns all words into one value; gets the option's name first, for its messages.
     """
 
     flags: tuple[str, ...] = ()
@@ -74,7 +79,11 @@ Save = Annotated[Path | None, Typed(("--save", "-o"))]
 
 
 def pairs(option: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """(name, value) of every `NAME=VALUE`."""
+    """Return (name, value) of every `NAME=VALUE`.
+
+    Args:
+        option: its name, for messages.
+    """
     found = []
     for text in texts:
         name, value = key_value(text)
@@ -100,7 +109,7 @@ Allowed = Annotated[Sequence[str], Typed((), completion.values, "[NAME:]NUMBER",
 
 
 def attributes(_: str, texts: Iterable[str]) -> "tuple[tuple[str, AttributeValue], ...]":
-    """(name, what is written) of every `NAME=VALUE`."""
+    """Return (name, number, text or list) of every `NAME=VALUE`."""
     from onnxsurgeon_lite.surgery.constants import parse
 
     found = []
@@ -172,7 +181,7 @@ def usual(
     tolerance: float | None = None,
     noise: bool = False,
 ) -> None:
-    """Hold what means the same in most commands.
+    """Declare the options that mean the same in most commands; only the signature and the help are used.
 
     Args:
         model: Model to read.
@@ -217,13 +226,13 @@ def usual(
 
 @dataclass(frozen=True)
 class LibraryCommand:
-    """A command that calls a function of the library, and what is done with the result.
+    """A command that calls a function of the library.
 
     Attributes:
-        finish: gets the result, or a function that calls the library's; declares options.
+        finish: the command's own function. It is called last, with the result and the options that it declares.
         name: the library's function, as in `osl.data.ls`.
         doing: what is shown while it works; names in braces are options.
-        shows: options of what is shown; None where `finish` shows the result itself.
+        shows: the options of `show`, which prints the result; None where `finish` shows it.
     """
 
     finish: Callable[..., None]
@@ -242,16 +251,16 @@ class LibraryCommand:
     @cached_property
     def taken(self) -> dict[str, Parameter]:
         """The parameters of the library's function, as they are typed."""
-        return {n: _typed(n, p) for n, p in signature(self.function).parameters.items()}
+        return {n: _from_library(n, p) for n, p in signature(self.function).parameters.items()}
 
     @cached_property
     def declared(self) -> list[str]:
-        """The parameters of `finish`; the first is the result."""
+        """The names of the parameters of `finish`; the first is for the result."""
         return list(signature(self.finish).parameters)
 
     @cached_property
     def added(self) -> list[str]:
-        """The usual options that neither of them declares."""
+        """The names of the usual options for showing and writing, which neither function has to declare."""
         return (self.shows or "").split() + list(_WRITING if "target" in self.declared else ())
 
     @cached_property
@@ -265,50 +274,57 @@ class LibraryCommand:
         with ExitStack() as stack:
             self._run(read(given, self.parameters, stack))
 
-    def _run(self, told: dict[str, object]) -> None:
+    def _run(self, options: dict[str, object]) -> None:
         first, *own = self.declared
-        # `finish` wants to call itself, perhaps with other arguments; else it gets the result
-        result = partial(self.call, told) if first == "call" else self.call(told)
+        # a `finish` with a parameter `call` calls the library by itself, perhaps with other arguments
+        result = partial(self.call, options) if first == "call" else self.call(options)
         if self.shows is not None:
             wanted = tuple(self.shows.split()) + _PAGES
-            shown = {name: told[name] for name in wanted if name in told}
+            shown = {name: options[name] for name in wanted if name in options}
             cast("Callable[..., None]", show)(result, **shown)
         if "target" in own:
-            told["target"] = self._target(told)
+            options["target"] = self._target(options)
         # `**how` takes all options
-        declared = told if "how" in own else own
-        self.finish(result, **{name: told[name] for name in declared if name in told})
+        declared = options if "how" in own else own
+        self.finish(result, **{name: options[name] for name in declared if name in options})
 
     def call(self, given: Mapping[str, object], *models: object, **more: object) -> object:
         """Call the library with those options that it takes; `models` and `more` replace what was given."""
         # options of the command line alone are not the function's
-        told = {name: value for name, value in given.items() if name in self.taken} | more
+        options = {name: value for name, value in given.items() if name in self.taken} | more
         first, *_ = self.taken
-        own = told.pop(first, [])
+        positional = options.pop(first, [])
+        if models:
+            positional = list(models)
+        elif not isinstance(positional, list):
+            positional = [positional]
         wait = progress(self.doing.format(**given)) if self.doing else nullcontext()
-        with wait as tell:
-            told |= {"progress": tell} if tell and "progress" in self.taken else {}
-            return self.function(*(models or (own if isinstance(own, list) else [own])), **told)
+        with wait as report:
+            if report and "progress" in self.taken:
+                options["progress"] = report
+            return self.function(*positional, **options)
 
-    def _target(self, told: Mapping[str, object]) -> Target:
+    def _target(self, options: Mapping[str, object]) -> Target:
         """Return where to write what is made of the first file."""
         # the first parameter of the library's function that was given: the model, or the first of several
-        source = next(told[name] for name in self.taken if name in told)
+        source = next(options[name] for name in self.taken if name in options)
         place = cast(Path, source[0] if isinstance(source, list) else source)
-        writing = {name: told[name] for name in _WRITING if name in told}
+        writing = {name: options[name] for name in _WRITING if name in options}
         return cast("Callable[..., Target]", Target)(place, self.finish.__name__, **writing)
 
 
 def command(
     doing: str = "", of: str = "", shows: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Make a command of a function, which gets what the library's function of its name returns; see `LibraryCommand`.
+    """Decorate a function as a command: it gets the result of the library's function of its name.
 
-    A function whose first parameter is `call` gets the library's function in its place, and may give it more. One with
-    a parameter `target` gets where to write, as the options say.
+    If its first parameter is `call`, it gets the library's function instead of a result. If it has a parameter
+    `target`, it gets the place to write to.
 
     Args:
-        of: the library's function, where it has another name.
+        doing: see `LibraryCommand`.
+        of: the library's function, if it has another name.
+        shows: see `LibraryCommand`.
     """
 
     def made(function: Callable[..., None]) -> Callable[[], None]:
@@ -321,16 +337,17 @@ def command(
 _WRITING = ("output", "force", "dry_run")
 _PAGES = ("html", "node_data")
 _KINDS = {"Sequence[str]": Sequence[str], "PathLike": Path, "Model": Path}
-"""What is typed for an annotation that holds this."""
+"""Part of an annotation of the library -> the type of what is given on a command line."""
 
 
-def _typed(name: str, parameter: Parameter) -> Parameter:
-    """Return a parameter of a library's function as it is typed; one without a default is an argument."""
-    # a flag is its own kind; others are typed as the option of that name in `usual`
+def _from_library(name: str, parameter: Parameter) -> Parameter:
+    """Return a parameter of a library's function as one of a command; one without a default is an argument."""
+    # the option of that name in `usual`; a flag needs none
     usual = parameter if parameter.annotation is bool else _USUAL.get(name, parameter)
-    said = str(usual.annotation)
-    kinds = (kind for part, kind in _KINDS.items() if part in said)
-    kind = next(kinds, usual.annotation) if usual is parameter else usual.annotation
+    kind = usual.annotation
+    if usual is parameter:
+        kinds = (kind for part, kind in _KINDS.items() if part in str(parameter.annotation))
+        kind = next(kinds, kind)
     is_option = parameter.default is not Parameter.empty
     return usual.replace(
         default=False if name == "force" else parameter.default,
@@ -344,15 +361,20 @@ def parameters(
     others: Mapping[str, Parameter] | None = None,
     hidden: Iterable[str] = (),
 ) -> dict[str, Parameter]:
-    """Return a function's parameters, and others that have a help text, as typer sees them."""
-    _, said = explained(function.__doc__ or "")
-    known = said.keys() | _USUAL.keys()
+    """Return a function's parameters, and those of the others that have a help text, as typer needs them.
+
+    Args:
+        others: the parameters of the library's function, or the fields of a pass.
+        hidden: parameters of the function that are not options.
+    """
+    _, helps = explained(function.__doc__ or "")
+    known = helps.keys() | _USUAL.keys()
     found = {name: p for name, p in (others or {}).items() if name in known}
     declared = (each for each in signature(function).parameters.items() if each[0] not in hidden)
     for name, own in declared:
         is_same = own.annotation is object  # as the library has it
         found[name] = own.replace(annotation=found[name].annotation) if is_same else own
-    return {name: _told(p, said.get(name)) for name, p in found.items()}
+    return {name: _for_typer(p, helps.get(name)) for name, p in found.items()}
 
 
 def read(
@@ -361,16 +383,17 @@ def read(
     stack: ExitStack,
     verb: str = "",
 ) -> dict[str, object]:
-    """Return what stands on the command line, as the library takes it.
+    """Convert what was given on the command line to what the library takes.
 
     Args:
-        stack: ends with the command.
+        given: the values that typer read.
+        stack: closed at the end of the command.
         verb: what messages call an argument.
     """
     # what was not typed is left to the library's defaults
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
-        # Annotated[kind, typer's info, Typed], as `_told` made it
+        # Annotated[kind, typer's info, Typed], as `_for_typer` made it
         _, info, typed = get_args(parameters[name].annotation) or (None, None, Typed())
         is_argument = isinstance(info, typer.models.ArgumentInfo)
         if typed.reads is not None:
@@ -406,13 +429,17 @@ def _flags(name: str, typed: Typed) -> tuple[str, ...]:
     return typed.flags or (f"--{name.replace('_', '-')}",)
 
 
-def _told(parameter: Parameter, said: str | None) -> Parameter:
-    """Say to typer what a parameter is; one without words of its own is the usual one."""
+def _for_typer(parameter: Parameter, said: str | None) -> Parameter:
+    """Return a parameter with typer's description of it.
+
+    Args:
+        said: its help; None takes flags and help from `usual`.
+    """
     kind, typed = _kind(parameter.annotation)
     if kind is typer.Context:
         return parameter.replace(kind=Parameter.KEYWORD_ONLY)
     if said is None:
-        said = _SAID_USUALLY[parameter.name]
+        said = _USUAL_HELP[parameter.name]
         _, typed = _kind(_USUAL[parameter.name].annotation)
     is_option = parameter.kind is Parameter.KEYWORD_ONLY
     completes = typed.completes
@@ -433,7 +460,7 @@ def _told(parameter: Parameter, said: str | None) -> Parameter:
 
 
 def _kind(annotation: object) -> tuple[object, Typed]:
-    """Return what a parameter holds where it holds something, and how it is typed."""
+    """Split an annotation: the type of the value when it is given, and its `Typed`."""
     typed = Typed()
     # peel off `Annotated[...]` and `| None`
     while get_origin(annotation) in (Annotated, Union, UnionType):
@@ -445,7 +472,7 @@ def _kind(annotation: object) -> tuple[object, Typed]:
 
 
 _USUAL = dict(signature(usual).parameters)
-_, _SAID_USUALLY = explained(usual.__doc__ or "")
+_, _USUAL_HELP = explained(usual.__doc__ or "")
 
 
 def spelled(
@@ -453,10 +480,14 @@ def spelled(
     run: Callable[..., None],
     parameters: Callable[[], Mapping[str, Parameter]],
 ) -> Callable[[], None]:
-    """Return a command that is called and described as a function is.
+    """Return a command with the name and help of a function, which reads its parameters only when it is run.
 
-    Typer reads the parameters of every command at each start; it sees none, until `HelpedCommand` asks for
-    those of the one that is run.
+    Typer reads the parameters of every command at each start, which takes long. So it first sees a function without
+    any; `HelpedCommand` asks (`whole`) for those of the command that is run.
+
+    Args:
+        run: called with the options.
+        parameters: returns the parameters as typer needs them.
     """
 
     @cache

@@ -1,4 +1,7 @@
-"""The commands of a session: word -> what it does with the rest of its line."""
+"""The commands of the debugger's prompt (`onnxdbg repl`), in tables (`GROUPS`) at the end of this file.
+
+The function of a command gets the session and the rest of the line after its word.
+"""
 
 import ast
 import builtins
@@ -32,12 +35,12 @@ _OBJECTS = {
 
 
 def words(session: PromptSession) -> Collection[str]:
-    """The words that begin a command: those of the prompt, then the verbs of `onnxdbg`."""
+    """Return the words that begin a command: those of the prompt, then the verbs of `onnxdbg`."""
     return {**COMMANDS, **ALIASES, **session.verbs.names}
 
 
 def command_named(word: str) -> PromptCommand | None:
-    """The prompt's own command of a word or its short form."""
+    """Return the prompt's own command of a word or its short form."""
     return COMMANDS.get(ALIASES.get(word, word))
 
 
@@ -84,24 +87,30 @@ def _verb(session: PromptSession, line: str) -> None:
 
 
 def _break(session: PromptSession, rest: str, once: bool = False) -> object:
+    """Set breakpoints at nodes, with a condition if there is an ` if `; return all breakpoints without any text."""
     if not rest:
         return session.dbg.breakpoints
-    # the first ` if ` outside of names begins the condition
-    words = f" {rest} "
-    index = session.dbg.index
-    places = [
-        p for p in outside(words, "if", session.names.every) if words[p - 1 : p + 3] == " if "
-    ]
-    named, condition = (words[: places[0]], words[places[0] + 3 :]) if places else (rest, "")
-    named = named.strip()
-    if not named or (places and not condition.strip()):
-        lacks = "condition" if named else "node"
+    nodes, condition = _split_condition(session, rest)
+    if not nodes or condition == "":
+        lacks = "condition" if nodes else "node"
         raise UsageError(f"break {rest!r} has no {lacks}", "write break NODE if isnan(out)")
+    index = session.dbg.index
     # a name may have spaces or commas: it is one node then
-    one = named in index or named in index.named
-    for selector in [named] if one else re.split(r",?\s+", named):
-        plain.out(str(session.dbg.break_(selector, condition.strip() or None, once)))
+    is_name = nodes in index or nodes in index.named
+    for selector in [nodes] if is_name else re.split(r",?\s+", nodes):
+        plain.out(str(session.dbg.break_(selector, condition, once)))
     return None
+
+
+def _split_condition(session: PromptSession, rest: str) -> tuple[str, str | None]:
+    """Split `NODES if CONDITION`; the condition is None if there is no `if`."""
+    # spaces around, so that ` if ` may be at the start or the end
+    text = f" {rest} "
+    # names of the model may contain ` if `, too
+    for place in outside(text, "if", session.names.every):
+        if text[place - 1 : place + 3] == " if ":
+            return text[:place].strip(), text[place + 3 :].strip()
+    return rest.strip(), None
 
 
 _break_once = partial(_break, once=True)
@@ -115,8 +124,8 @@ def _delete(session: PromptSession, rest: str) -> None:
     session.dbg.delete(*map(int, numbers))
 
 
-def _plain(move: str) -> Callable[[PromptSession, str], object]:
-    """Call a method of the debugger, as often as the number behind the word says."""
+def _repeated(move: str) -> Callable[[PromptSession, str], object]:
+    """Return a command that calls a method of the debugger, as often as the number after its word says."""
 
     def repeat(session: PromptSession, rest: str) -> object:
         if not _TIMES.fullmatch(rest):
@@ -153,7 +162,10 @@ def _undisplay(session: PromptSession, rest: str) -> None:
 
 
 def _evaluate(session: PromptSession, rest: str) -> object:
-    """Print a value; what holds no name of the model but words and numbers may be Python."""
+    """Return the numbers of a value, or the result of a Python expression, in which values stand for their numbers.
+
+    A text is Python if it uses only names that Python or the current frames know.
+    """
     text = _values(session, rest)
     every = session.names.every
     frames = session.dbg.frames
@@ -170,7 +182,7 @@ def _evaluate(session: PromptSession, rest: str) -> object:
 
 
 def _expression(text: str) -> list[str] | None:
-    """The names that a Python expression uses, None for other text, numbers and lists of them."""
+    """Return the names that a Python expression uses; None for other text, and for a number or a tuple."""
     try:
         tree = ast.parse(text, "<input>", "eval")
     except (SyntaxError, ValueError):
@@ -220,7 +232,7 @@ def _seed(session: PromptSession, rest: str) -> None:
 
 
 def _tell_inputs(session: PromptSession) -> None:
-    """Say that the references belong to other inputs."""
+    """Tell the user if the references belong to other inputs."""
     if other := session.dbg.other_inputs:
         plain.show_notes(
             [f"values are not compared, the references belong to other inputs: {other}"]
@@ -243,7 +255,7 @@ def _parts(step: Pass) -> tuple[Pass, ...]:
 
 
 def _tell(session: PromptSession, what: str, step: Pass) -> None:
-    """Show the commands that make a step, a line each; what cannot be typed as Python has it."""
+    """Show the commands that make the edits of a step, a line each; an edit without a command as Python."""
     for part in _parts(step):
         words = as_command((part,), session.source.path)
         plain.out(f"{what}: {command(*words) if words else part}")
@@ -333,12 +345,14 @@ def _values(session: PromptSession, rest: str) -> str:
 
 
 def _assigned(session: PromptSession, rest: str, usage: str) -> "tuple[str, object]":
+    """Split `NAME = EXPRESSION`; return the name and what the Python expression gives.
+
+    In `set 27 = 27 * 2` the user means the value 27, while Python would read the number 27. So that is refused.
+    """
     places = outside(rest, "=", session.names.every) or [len(rest)]
     name, value = rest[: places[0]].strip(), rest[places[0] + 1 :].strip()
     if not (name and value):
         raise UsageError(f"{usage.partition(' ')[0]} {rest!r} has no value", f"write {usage}")
-    # a value is no name of Python, and `27 * 2` are numbers
-    # refuse `set 27 = 27 * 2`: 27 is a number in Python, where the value 27 is meant
     nodes = list(ast.walk(ast.parse(value, mode="eval").body))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     # without names of Python: every number or term that is written in it
@@ -356,15 +370,15 @@ GROUPS: dict[str, dict[str, PromptCommand]] = {
         "break": PromptCommand("[NODE... [if COND]]", "stop after nodes; list all", _break, "node"),
         "tbreak": PromptCommand("NODE... [if COND]", "stop there once", _break_once, "node"),
         "delete": PromptCommand("[NUMBER...]", "remove breakpoints", _delete),
-        "run": PromptCommand("", "from the start to a breakpoint", _plain("run")),
-        "continue": PromptCommand("", "on to the next breakpoint", _plain("continue_")),
-        "next": PromptCommand("[TIMES]", "compute the next node", _plain("next")),
-        "step": PromptCommand("[TIMES]", "the same, into bodies and functions", _plain("step")),
-        "out": PromptCommand("", "run the body to its end", _plain("out")),
+        "run": PromptCommand("", "from the start to a breakpoint", _repeated("run")),
+        "continue": PromptCommand("", "on to the next breakpoint", _repeated("continue_")),
+        "next": PromptCommand("[TIMES]", "compute the next node", _repeated("next")),
+        "step": PromptCommand("[TIMES]", "the same, into bodies and functions", _repeated("step")),
+        "out": PromptCommand("", "run the body to its end", _repeated("out")),
         "until": PromptCommand(
             "[NODE]", "to a node; or past a loop", lambda s, r: s.dbg.until(r or None), "node"
         ),
-        "restart": PromptCommand("", "forget what was run and set", _plain("restart")),
+        "restart": PromptCommand("", "forget what was run and set", _repeated("restart")),
         "feed": PromptCommand("INPUT = ARRAY", "give an input", _feed, "value"),
         "seed": PromptCommand("NUMBER", "make the inputs that are not given", _seed),
         "quit": PromptCommand("", "leave", _quit),
@@ -382,8 +396,8 @@ GROUPS: dict[str, dict[str, PromptCommand]] = {
         "undisplay": PromptCommand("[VALUE]", "show it no longer; or none", _undisplay, "value"),
         "compare": PromptCommand("VALUE", "a value against its reference", _compare, "value"),
         "why": PromptCommand("", "what is wrong, by the references", _why),
-        "where": PromptCommand("", "the frames, and the source line", _plain("where")),
-        "up": PromptCommand("[TIMES]", "resolve names in the frame around", _plain("up")),
+        "where": PromptCommand("", "the frames, and the source line", _repeated("where")),
+        "up": PromptCommand("[TIMES]", "resolve names in the frame around", _repeated("up")),
         "down": PromptCommand("", "resolve names in the frame inside", lambda s, _: s.dbg.up(-1)),
         "list": PromptCommand(
             "[NODE]", "the nodes around; again: those that follow", _list, "node"

@@ -49,8 +49,11 @@ def run_shell(session: PromptSession) -> None:
 
 
 def install(shell: InteractiveShell, session: PromptSession) -> Preparation:
-    """Give a shell the commands, the names, their completion and how results look; another session's end then."""
-    # a shell has one session; what is installed below finds it by this name
+    """Make a shell read the commands of a session, complete them and show their results.
+
+    A session that the shell had before loses them.
+    """
+    # a shell has one session; the hooks below look it up by this name
     before = shell.user_ns.get(_SESSION)
     names = session.namespace | {_DO: _doer(session), _SESSION: session}
     shell.push(names, interactive=False)
@@ -66,7 +69,7 @@ def install(shell: InteractiveShell, session: PromptSession) -> Preparation:
         0, lambda cell: transformed(cell, words(_current(shell)), _current(shell).names.every)
     )
     shell.Completer.custom_matchers.append(_matcher(shell))
-    shell.set_custom_exc((SurgeonError, KeyboardInterrupt, NameError), _shown)
+    shell.set_custom_exc((SurgeonError, KeyboardInterrupt, NameError), _show_error)
     shell.events.register("post_run_cell", lambda _: preparation.begin())
     for kind in notebook.KINDS:
         _format(shell, kind)
@@ -102,7 +105,7 @@ def transformed(cell: list[str], known: Collection[str], names: Collection[str] 
 
 
 def _doer(session: PromptSession) -> Callable[[str], None]:
-    """The function that a command's line calls; it shows what is wrong itself."""
+    """Return the function that runs the line of a command; it shows errors itself."""
 
     def run(text: str) -> None:
         command = command_of(text, words(session), session.names.every)
@@ -116,10 +119,10 @@ def _doer(session: PromptSession) -> Callable[[str], None]:
 
 
 def _shower(shell: InteractiveShell) -> Callable[[object], None]:
-    """Show results as pictures where the shell can."""
+    """Return the function that shows a result: as HTML in a notebook, else as text."""
 
     def show(result: object) -> None:
-        # a notebook
+        # only the shell of a notebook has a kernel
         if shell.display_formatter is not None and hasattr(shell, "kernel"):
             from IPython.display import display
 
@@ -131,6 +134,8 @@ def _shower(shell: InteractiveShell) -> Callable[[object], None]:
 
 
 def _matcher(shell: InteractiveShell) -> object:
+    """Return the function that completes names and commands, as IPython calls it."""
+
     def onnxdbg_matcher(context: CompletionContext) -> object:
         text = context.line_with_cursor[: context.cursor_position]
         found = complete(_current(shell), text) if "\n" not in context.full_text else None
@@ -148,14 +153,14 @@ def _matcher(shell: InteractiveShell) -> object:
     return context_matcher()(onnxdbg_matcher)
 
 
-def _shown(
+def _show_error(
     shell: InteractiveShell,
     kind: type,
     error: BaseException,
     trace: TracebackType | None,
     tb_offset: int | None = None,
 ) -> None:
-    """Show an error without our stack; for a name unknown to Python, IPython's text and the closest commands."""
+    """Show an error without a traceback; for a name unknown to Python, IPython's with the closest commands."""
     if isinstance(error, NameError):
         advise(error, words(_current(shell)))
         traceback = shell.InteractiveTB
@@ -166,6 +171,7 @@ def _shown(
 
 
 def _format(shell: InteractiveShell, kind: type) -> None:
+    """Make a shell show results of a class as our text and HTML."""
     if shell.display_formatter is None:
         return
 
@@ -179,7 +185,7 @@ def _format(shell: InteractiveShell, kind: type) -> None:
 
 
 class _PlacePrompt(Prompts):
-    """`onnxdbg @6> `."""
+    """The prompt with the place of the debugger: `onnxdbg @6> `."""
 
     def __init__(self, shell: TerminalInteractiveShell, session: PromptSession) -> None:
         super().__init__(shell)

@@ -1,7 +1,7 @@
-"""What a debugger says, as text."""
+"""The results of the debugger and its prompt, as text."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -83,13 +83,13 @@ def level_text(levels: Sequence[Level]) -> str:
 
 
 def breakpoints_text(points: Sequence[Breakpoint]) -> str:
-    """A line each."""
+    """The breakpoints, a line each."""
     lines = [f"{point}, hit {point.hits} times" for point in points]
     return shown_lines(lines or ["no breakpoints"])
 
 
 def shown_lines(lines: Sequence[str]) -> str:
-    """Lines in which names may hold anything."""
+    """Join lines for a terminal; control characters in names are escaped."""
     return "\n".join(map(shown, lines))
 
 
@@ -112,11 +112,10 @@ def _place(stop: Stop) -> str:
 
 def _lines(reading: Reading) -> list[str]:
     """A line a tensor, each with its verdict."""
-    # a sequence has a line for each tensor, and comparisons in the same order
-    compared = list(reading.comparisons.values())
+    # a sequence has a line for each tensor, and comparisons in the same order, if it has any
+    comparisons = chain(reading.comparisons.values(), repeat(None))
     lines = []
-    for place, line in enumerate(reading.statistics):
-        comparison = compared[place] if place < len(compared) else None
+    for line, comparison in zip(reading.statistics, comparisons, strict=False):
         verdict = ""
         if comparison is not None:
             how = f"max abs difference {comparison.max_abs:.3g}"

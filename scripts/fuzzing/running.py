@@ -235,7 +235,7 @@ def command(words: Sequence[str], begin: Callable[[], None] | None = None) -> in
     Args:
         begin: is called before it, when what it prints is in the file `output`.
     """
-    from onnxsurgeon_lite.cli import ended
+    from onnxsurgeon_lite.cli import exit_code
 
     written = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for number in (1, 2):
@@ -248,7 +248,7 @@ def command(words: Sequence[str], begin: Callable[[], None] | None = None) -> in
     if begin:
         begin()
     try:
-        return ended()
+        return exit_code()
     finally:
         gc.collect()  # ends the processes of what nothing holds any more
         gc.freeze()  # what is left needs no look after the next command
