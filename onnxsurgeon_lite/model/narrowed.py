@@ -1,4 +1,4 @@
-"""float32 payloads as a narrower float dtype: rounded block by block, in memory or on the way from file to file."""
+"""Round float32 tensors to a narrower dtype: in memory, or block by block when their file is copied."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -18,10 +18,13 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class NarrowedFile(DataFile):
-    """A file of float32 payloads that reads as a narrower dtype: `offset` is the source's, `length` the result's.
+    """A file of float32 numbers that is read as if it held a narrower dtype.
+
+    An offset counts bytes of the source, a length counts bytes of the narrower dtype.
 
     Attributes:
-        source: the file itself. data_type: what its payloads are rounded to.
+        source: the file itself.
+        data_type: the narrower dtype.
     """
 
     source: DataFile = field(kw_only=True)
@@ -34,7 +37,7 @@ class NarrowedFile(DataFile):
 
     @property
     def key(self) -> str:
-        """What a `Model` calls it: no path ends so."""
+        """Its key in `Model.files`: it must differ from that of the source and from every path."""
         return f"{self.source.key}\x01{dtypes.dtype_name(self.data_type)}"
 
     @property
@@ -73,8 +76,9 @@ def narrow_tensor(model: Model, tensor: TensorProto, data_type: int) -> None:
         refer(tensor, file.key, offset, length // scale)
         return
     array = narrowed(dtypes.to_array(tensor), dtypes.numpy_dtype(data_type))
-    kept = (tensor.name, tensor.doc_string, list(tensor.metadata_props))
-    tensor.CopyFrom(dtypes.from_array(array, kept[0]))
-    if kept[1]:
-        tensor.doc_string = kept[1]
-    tensor.metadata_props.extend(kept[2])
+    # `CopyFrom` clears what an array does not have
+    doc_string, metadata = tensor.doc_string, list(tensor.metadata_props)
+    tensor.CopyFrom(dtypes.from_array(array, tensor.name))
+    if doc_string:
+        tensor.doc_string = doc_string
+    tensor.metadata_props.extend(metadata)

@@ -1,4 +1,7 @@
-"""Whose a data file is: which models refer to it, and whether it holds only the data of one model."""
+"""Find out which models a data file belongs to, before it is overwritten or removed.
+
+Other models may refer to it (`other_users`), or it may hold more than the data of one model (`foreign_content`).
+"""
 
 import os
 import re
@@ -20,8 +23,11 @@ _FORMATS = {
     **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "a zip archive"),
     b"\x1f\x8b\x08": "a gzip file",
     b"\x93NUMPY": "a .npy file",
-    **dict.fromkeys((b"\x80\x02}", b"\x80\x02]", b"\x80\x02c", b"\x80\x03"), "a pickle"),
-    **dict.fromkeys((b"\x80\x04\x95", b"\x80\x05\x95"), "a pickle"),
+    # of the protocols 2 to 5
+    **dict.fromkeys(
+        (b"\x80\x02}", b"\x80\x02]", b"\x80\x02c", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"),
+        "a pickle",
+    ),
     b"GGUF": "a GGUF file",
     b"\x89HDF": "an HDF5 file",
     b"SQLite format 3": "a database",
@@ -36,7 +42,7 @@ _FORMATS = {
     b"BZh": "a bzip2 file",
     b"\x28\xb5\x2f\xfd": "a zstd file",
 }
-_START = 1024  # bytes that tell a format
+_START = 1024  # bytes by which a format is recognized
 
 
 def other_users(data: Path, besides: Path, written: Iterable[Path] = ()) -> Iterator[Path]:
@@ -60,10 +66,10 @@ def require_unshared(data: Path, besides: Path, written: Iterable[Path] = ()) ->
 
 
 def require_replaceable(path: Path, force: bool) -> None:
-    """Raise an error if a file or filled folder would be overwritten; with `force`, if a model has its data there.
+    """Check that a file may be written here: nothing is overwritten without `force`, and never a model's data.
 
     Raises:
-        OutputExistsError: it exists.
+        OutputExistsError: the file, or a folder that is not empty, exists, and `force` is not given.
         SharedDataError: it holds data of a model.
     """
     require_free(path, force)
@@ -112,7 +118,8 @@ def has_own_name(location: str, model: Path) -> bool:
 
 
 def _model_files(folder: Path) -> Iterator[Path]:
-    # the folder and all above it: a location may lead into subfolders
+    """Yield the files in a folder, and above and below it, that seem to be models."""
+    # above: a location may lead into subfolders
     for place in chain([folder], folder.parents):
         yield from (path for path in _files(place) if _looks_like_model(path))
     for below, _, names in os.walk(folder):  # below, names must do: there may be very many files

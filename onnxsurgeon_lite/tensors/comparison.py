@@ -1,4 +1,7 @@
-"""Two arrays side by side: tolerance, metrics, verdict."""
+"""Compare two arrays: what they may differ by (`Tolerance`), and what was found (`Comparison`).
+
+`compare` measures everything; `agrees` returns only the verdict, and `surely_agrees` reads tensors that lie elsewhere.
+"""
 
 import functools
 import math
@@ -17,8 +20,9 @@ from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, as_array, is_float
 from onnxsurgeon_lite.tensors.metrics import METRICS, SHOWN, Block, Limit, Numbers, number_text
 
-_BLOCK = 1 << 13  # elements compared at a time: they stay in the cache, sums of them in a thread
-
+_BLOCK = (
+    1 << 13
+)  # elements compared at a time: they stay in the cache, and numpy sums them in one thread
 _PIECE = 1 << 19  # bytes of each side that are compared at a time where they are read in pieces
 
 _FAST: "dict[DType, np.finfo[Any]]" = {
@@ -26,9 +30,11 @@ _FAST: "dict[DType, np.finfo[Any]]" = {
 }
 _LOOSE = 1e30  # above it, products of tolerances may overflow in float32
 _MASK, _GAP = 1e3, 1e-2  # a mask is at least _MASK, and no other element is above _GAP times it
-_COLUMNS = 256  # of an output that mixes units: detectors have fewer, hidden states have more
-_UNITS = 10.0  # times that the smallest of the larger columns exceeds the others
-_FILLED = 4  # elements of a column that are not zero: fewer are small by chance
+_COLUMNS = 256  # the most columns of an output that mixes units: detectors have fewer, hidden states have more
+_UNITS = 10.0  # the least ratio between columns of two units
+_FILLED = (
+    4  # the fewest elements of a column that are not zero: with fewer it may be small by chance
+)
 
 KINDS = ("atol", "rtol", "ulp", "allow")
 SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
@@ -46,7 +52,7 @@ class Tolerance:
         ulp: elements may also be so many units in the last place apart.
         allow: the share of elements that may be off by more, 0 to 1.
         limit: a metric that decides instead.
-        own: `atol`, `rtol` and `scaled` are those of the dtypes.
+        own: use `atol`, `rtol` and `scaled` of the compared dtypes (`DEFAULTS`) instead of those here.
         columns: where the columns of the last axis differ by orders of magnitude, `atol` is scaled for each column.
         named: (name or glob, tolerance) of tensors that have their own; the first that fits counts.
 
@@ -66,18 +72,17 @@ class Tolerance:
     named: "tuple[tuple[str, Tolerance], ...]" = field(default=(), metadata=HIDDEN)
 
     def of(self, name: str) -> "Tolerance":
-        """Return what the tensor of a name may differ by."""
+        """Return the tolerance of the tensor with this name."""
         # an exact name, although it may look like a glob
         fits = (each for glob, each in self.named if name == glob or fnmatchcase(name, glob))
         return next(fits, self)
 
     def resolved(self, *dtypes: DType) -> "Tolerance":
-        """Return the numbers for tensors of these dtypes."""
+        """Return the tolerance with the numbers for these dtypes filled in, if it has none of its own."""
         if not self.own:
             return self
         usual = default_tolerance(*dtypes)  # of several dtypes, the coarsest decides
-        numbers = usual.atol, usual.rtol, usual.scaled
-        return replace(self, atol=numbers[0], rtol=numbers[1], scaled=numbers[2], own=False)
+        return replace(self, atol=usual.atol, rtol=usual.rtol, scaled=usual.scaled, own=False)
 
     @property
     def plain(self) -> bool:
@@ -98,7 +103,7 @@ class Tolerance:
 EXACT = Tolerance()
 
 OWN = Tolerance(own=True, columns=True)
-"""That of the dtypes, as an output has it."""
+"""The default tolerance of an output: that of its dtype, for each column where they mix units."""
 
 # The allowed difference of correct kernels after a chain of operators; integers, booleans and strings must be equal.
 DEFAULTS: dict[str, Tolerance] = {
@@ -125,7 +130,7 @@ def default_tolerance(*dtypes: DType) -> Tolerance:
 def tolerance_of(
     said: Mapping[str, Mapping[str, float | str]], limit: Limit | None
 ) -> Tolerance | None:
-    """Return the tolerance that a user gives; None where nothing is said.
+    """Return the tolerance that a user gave; None if none was given.
 
     Args:
         said: name or glob (`*` for all) -> `rtol`, `atol`, `ulp`, `allow`; of `rtol` and `atol` the one left out is 0.
@@ -136,8 +141,8 @@ def tolerance_of(
     """
     made = {}
     for glob, given in said.items():
-        numbers = {kind: _number(kind, given.get(kind, 0)) for kind in KINDS}
-        atol, rtol, ulp, allow = numbers.values()
+        # in the order of `KINDS`
+        atol, rtol, ulp, allow = (_number(kind, given.get(kind, 0)) for kind in KINDS)
         # with nothing but `allow`, the numbers are those of the dtypes
         made[glob] = Tolerance(atol, rtol, ulp=int(ulp), allow=allow, own=given.keys() <= {"allow"})
     rest = made.pop("*", OWN)  # `*`, or the default for all that are not named
@@ -267,13 +272,13 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
 
 
 def apart(one: object, other: object) -> float:
-    """Return the largest difference of two tensors; Inf where they cannot be compared."""
+    """Return the largest difference of two tensors; Inf if they cannot be compared."""
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
         return math.inf
     found = compare(one, other, EXACT, ())
-    # strings and integers above 2 ** 53 differ without a distance
-    text = found.reason in ("shape", "dtype") or (found.exceeding and not found.max_abs)
-    return math.inf if text else found.max_abs
+    # strings, and integers above 2 ** 53, differ without a distance
+    no_distance = found.exceeding and not found.max_abs
+    return math.inf if no_distance or found.reason in ("shape", "dtype") else found.max_abs
 
 
 class Readable(Protocol):
@@ -290,7 +295,7 @@ class Readable(Protocol):
 
 
 class Scratch(threading.local):
-    """Memory to compare pieces in, of each thread: to get it anew each time costs more than the comparison."""
+    """Memory of each thread to compare pieces in: allocating it each time would cost more than the comparison."""
 
     def __init__(self) -> None:
         self.pieces = [np.empty(_PIECE, np.uint8) for _ in range(3)]
@@ -316,9 +321,13 @@ def surely_agrees(
 
 
 def _surely_within(pieces: Iterable[list[Array]], dtype: DType, allowed: Tolerance) -> bool:
-    """Compare pieces (actual, reference, scratch) in the dtype's own arithmetic.
+    """Return True only if all pieces are within the tolerance; False where the whole comparison must decide.
 
-    False says nothing: the arithmetic's rounding could decide, or a mask elsewhere would be the scale.
+    It is fast because it computes in the dtype itself. Its rounding could decide a close case, and a mask in another
+    piece would change the scale: then it returns False.
+
+    Args:
+        pieces: (actual, reference, memory for their difference).
     """
     top, excess = 0.0, -math.inf
     bits = f"u{math.gcd(dtype.itemsize, 8)}"  # as unsigned integers, so that NaN equals NaN
@@ -331,7 +340,8 @@ def _surely_within(pieces: Iterable[list[Array]], dtype: DType, allowed: Toleran
             return False
         with np.errstate(all="ignore"):
             np.subtract(x, y, out=error)
-            top, most = max(top, _reach(y)), _reach(error)
+            top = max(top, _reach(y))
+            most = _reach(error)
             # some difference is above `atol` alone: subtract what `rtol` allows to each element
             if most >= _safe_atol(dtype, allowed, top):
                 size = np.abs(y)
@@ -361,7 +371,7 @@ def _safe(dtype: DType) -> float:
 def _safe_atol(dtype: DType, allowed: Tolerance, scale: float) -> float:
     if dtype not in _FAST:
         return math.inf
-    # where numbers are subnormal, a relative share of them may be lost
+    # a product with `rtol` that is subnormal loses digits
     lost = 4 * float(_FAST[dtype].tiny) * bool(allowed.rtol)
     return (allowed.absolute(scale) - lost) * _safe(dtype)
 
@@ -425,7 +435,7 @@ def _compare_strings(actual: Array, reference: Array, result: Comparison) -> Non
     if not result.match:
         result.reason = "values"
         first = int(different.argmax())
-        index = tuple(map(int, np.unravel_index(first, actual.shape)))
+        index = _index(first, actual.shape)
         result.worst = Worst(
             index, _text(actual.flat[first]), _text(reference.flat[first]), 1.0, 0.0
         )
@@ -437,12 +447,18 @@ def _text(item: object) -> str:
 
 @dataclass
 class _Verdict:
-    """What was seen of the elements' tolerances, block by block.
+    """The elements that exceed their tolerance, counted block by block.
 
     Attributes:
-        atol: of all elements, or of each, flat.
-        worst_excess, worst_at: of the element that exceeds its tolerance most. worst_allowed: what it may.
-        allowed: of the element with the largest error.
+        atol: one number for all elements, or one for each (flat).
+        exceeding: how many exceed it.
+        max_abs: the largest error.
+        allowed: what the element with the largest error may differ by.
+        worst_at: flat index of the element that exceeds its tolerance most; -1 for none.
+        worst_excess: by how much it does.
+        worst_allowed: what it may differ by.
+        non_finite: flat index of the first element that is finite on one side only; -1 for none.
+        counts: of NaN in actual and reference, of Inf in actual and reference.
     """
 
     tolerance: Tolerance
@@ -457,15 +473,14 @@ class _Verdict:
     counts: list[int] = field(default_factory=lambda: [0] * 4)
 
     def add(self, block: Block) -> None:
-        """Hold a block against the tolerance."""
+        """Compare a block with the tolerance."""
         start, error = block.start, block.error
-        # what is not finite on one side alone exceeds any tolerance
         self.counts = [sum(pair) for pair in zip(self.counts, block.counts, strict=True)]
+        # what is not finite on one side alone exceeds any tolerance
         if block.bad is not None and block.bad.any():
             self.exceeding += int(block.bad.sum())
-            self.non_finite = (
-                self.non_finite if self.non_finite >= 0 else start + int(block.bad.argmax())
-            )
+            if self.non_finite < 0:
+                self.non_finite = start + int(block.bad.argmax())
         # what each element may differ by
         atol = self.atol
         atol = atol[start : start + error.size] if isinstance(atol, np.ndarray) else atol
@@ -526,9 +541,9 @@ def _compare_numbers(
 
 
 def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Array) -> None:
-    """Say whether two tensors match, and which element is worst."""
-    nans, infs = verdict.counts[:2], verdict.counts[2:]
-    result.nan, result.inf = (nans[0], nans[1]), (infs[0], infs[1])
+    """Fill in whether two tensors match, and which element is worst."""
+    nan, nan_reference, inf, inf_reference = verdict.counts
+    result.nan, result.inf = (nan, nan_reference), (inf, inf_reference)
     result.exceeding, result.max_abs = verdict.exceeding, verdict.max_abs
     result.allowed = verdict.allowed
     if verdict.worst_at >= 0:
@@ -540,8 +555,7 @@ def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Arra
         result.max_abs = max(result.max_abs, difference)
     if verdict.non_finite >= 0:
         result.non_finite, result.reason = _index(verdict.non_finite, actual.shape), "non-finite"
-        # whatever the other elements say
-        # the worst that a metric can say: cosine NaN, decibels -Inf
+        # whatever the other elements are, each metric gets its worst: cosine NaN, decibels -Inf
         worse = {1.0: math.nan, math.inf: -math.inf}
         result.metrics = {n: worse.get(METRICS[n].best, v) for n, v in result.metrics.items()}
     elif (limit := result.tolerance.limit) is not None:
@@ -599,9 +613,8 @@ def _by_column(reference: Array, scale: float) -> Numbers | None:
     # rows that sum to 1 are probabilities: small ones have no unit of their own
     if np.allclose(magnitudes.sum(axis), 1, atol=1e-3):
         return None
-    shape = np.ones(reference.ndim, int)
-    shape[axis] = -1
-    by_column = np.where(small, tops[small].max(), scale).reshape(shape)
+    # one magnitude for each column, then for each element
+    by_column = np.expand_dims(np.where(small, tops[small].max(), scale), others)
     return np.broadcast_to(by_column, reference.shape).reshape(-1)
 
 
@@ -616,12 +629,13 @@ def _scale(reference: Array) -> float:
         return top
     flat = reference.reshape(-1)
     magnitudes = np.abs(flat if flat.dtype.kind == "c" else flat.astype(np.float64))
+    finite = np.isfinite(magnitudes)
     high = magnitudes >= top * _GAP
-    masks = magnitudes[high & np.isfinite(magnitudes)]
+    masks = magnitudes[high & finite]
     # no mask: all are large, one alone is, or the large ones differ
     if high.all() or masks.size < 2 or masks.min() < 0.9 * top:
         return top
-    return float(magnitudes[~high].max(initial=0.0, where=np.isfinite(magnitudes[~high])))
+    return float(magnitudes[~high & finite].max(initial=0.0))
 
 
 def _largest(reference: Array) -> float:
