@@ -31,7 +31,7 @@ class PassResult(Shown):
         changes: the changes, one line each.
         unproved: True when only a run can tell that the result computes what the source does.
         frozen: inputs that became constants, with their numbers; a run of the source is fed them.
-        turned: inputs and outputs in another layout: which dimension of the source stands at each place.
+        turned: input or output that was transposed -> the dimension of the source at each place.
 
     Example:
         >>> result = osl.Rename((("23", "features"),)).apply(osl.load("whole_model.onnx"))
@@ -60,13 +60,13 @@ class PassResult(Shown):
         """Return the result of an edit on a copy; the source when the copy equals it.
 
         Args:
-            is_told: without `changes`, the copy is known to be equal.
+            is_told: `changes` lists every change, so that the models need not be compared if there is none.
         """
-        told = tuple(changes)
-        if (is_told and not told) or result.proto == source.proto:
+        lines = tuple(changes)
+        if (is_told and not lines) or result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes))
         _complete(result, source)
-        return cls(result, True, tuple(notes), told)
+        return cls(result, True, tuple(notes), lines)
 
     def save(self, path: str | Path, external: bool | None = None, force: bool = False) -> Written:
         """Write the model; see `onnxsurgeon_lite.save`."""
@@ -74,9 +74,13 @@ class PassResult(Shown):
 
 
 def _complete(result: Model, source: Model) -> None:
-    """Have the initializers as inputs and name dtypes, as early versions do; import ONNX's own operators."""
+    """Make an edited model valid in its own version of ONNX.
+
+    Before IR version 4 every initializer is an input, too. Before opset 6 Cast has the name of a dtype. A model
+    without an import of ONNX's own operators gets one if the edit added such a node.
+    """
     proto = result.proto
-    # before IR version 4 every initializer is an input, too
+    # every initializer is an input
     if proto.ir_version < OPTIONAL_INPUTS:
         before = by_name(source.proto.graph.input)
         declared = {info.name for info in proto.graph.input}
@@ -100,7 +104,7 @@ def _complete(result: Model, source: Model) -> None:
         # an import that fits the nodes, which the edit brought
         proto.opset_import.extend([] if version is None else [helper.make_opsetid("", version)])
         return
-    # Cast before opset 6 names the dtype: "FLOAT" instead of 1
+    # "FLOAT" instead of 1
     casts = (node.attribute for node in own if node.op_type == "Cast")
     for attribute in chain.from_iterable(casts):
         if attribute.type == AttributeProto.INT:
@@ -124,7 +128,7 @@ class Pass(Protocol):
 
 
 def key(value: object) -> Hashable:
-    """Return what edits, or their options, share exactly if they are equal, down to each number of their arrays."""
+    """Return a key for an edit or one of its options: keys are equal only if all options are, with all numbers."""
     match value:
         case np.ndarray():
             import hashlib

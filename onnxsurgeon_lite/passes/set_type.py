@@ -100,11 +100,11 @@ class SetType:
 
 
 class _Moving:
-    """Moves a Cast over its neighbors, in place.
+    """Moves a Cast between the new dtype (outside) and the old one (inside) over its neighbors, in place.
 
     Attributes:
         index: of the graph before the first move.
-        new: the dtype outside. old: the dtype inside.
+        graph: the graph that changes.
     """
 
     def __init__(self, result: Model, new: int, old: int) -> None:
@@ -114,8 +114,10 @@ class _Moving:
         self.old = old
         self._taken = Taken(self.index)
         # sorted at the end, so positions stay valid until then
-        self._places = list[tuple[int, NodeProto | None]]()  # a new node; None: one goes away
-        self._gone = set[str]()  # values
+        self._places = list[
+            tuple[int, NodeProto | None]
+        ]()  # (position, new node; None removes one)
+        self._gone = set[str]()  # values that nothing makes any more
 
     def inward(self, source: str, value: str) -> None:
         """Move the Cast from an input (`source`) to `value` down, as far as it goes."""
@@ -141,7 +143,11 @@ class _Moving:
         self._settle([border] if border in self._gone else [])
 
     def _past(self, node: NodeProto, source: str, value: str) -> list[tuple[str, str]] | None:
-        """Make a reader of a Cast read its input; return the Casts that its results need instead; None if it cannot."""
+        """Move a Cast to behind one of its readers, which then reads the Cast's input.
+
+        Returns:
+            (new name, old name) of the outputs of the reader, which need a Cast now; None if the Cast must stay.
+        """
         slots = [slot for slot, name in enumerate(node.input) if name == value]
         # a node that takes the new dtype itself needs no Cast at all
         if slots and all(self._takes(node, slot) for slot in slots):
@@ -172,7 +178,11 @@ class _Moving:
         self._settle([border] if self._gone else [])
 
     def _settle(self, unneeded: list[str]) -> None:
-        """Put the new Casts where they belong, and take away the one that made a value before."""
+        """Insert and remove the Casts that were planned.
+
+        Args:
+            unneeded: values whose Casts are removed, too.
+        """
         nodes = self.graph.node
         self._places += ((place, None) for place in self.index.makers(unneeded))
         # from the end, so that places stay; at one place insertions before removals
@@ -184,21 +194,22 @@ class _Moving:
         drop_declarations(self.graph, self._gone)
 
     def _passable(self, value: str) -> int | None:
-        """Return the node before a Cast if the Cast can stand before it."""
+        """Return the position of the node that makes the input of a Cast if the Cast can move before that node."""
         position = self.index.producer.get(value)
         readers = self.index.readers([value])[value]
         # another reader needs the value as it is
         if position is None or len(readers) > 1 or value in self.index.outputs:
             return None
         node = self.index.nodes[position]
-        passes = self._moves(node) and len(node.output) == 1
-        # its other inputs must not be the same value
-        passes = passes and node.input[0] not in node.input[1:]
-        # moving the Cast of a constant gains nothing
-        return position if passes and constant(self.index, node.input[0]) is None else None
+        if not self._moves(node) or len(node.output) != 1:
+            return None
+        source, *others = node.input
+        # another input that is the same value needs its old dtype; moving the Cast of a constant gains nothing
+        stays = source in others or constant(self.index, source) is not None
+        return None if stays else position
 
     def _declared(self, name: str) -> str:
-        """Name a value in the new dtype, declared like that in the old one; return its name."""
+        """Declare a copy of a value in the new dtype; return its name."""
         made = fresh(f"{name}_{dtypes.dtype_name(self.new)}", self._taken)
         kind = self.index.types.get(name)
         if kind is not None:
@@ -215,7 +226,7 @@ class _Moving:
         return _allows(schema, schema.inputs[0].type_str, self.new)
 
     def _takes(self, node: NodeProto, slot: int) -> bool:
-        """Return whether a node takes the new dtype itself, and makes the same of it."""
+        """Return whether a node takes the new dtype without a Cast, and computes the same."""
         schema = schema_of(self.index, node) if is_standard(node) else None
         if schema is None or not _is_lossless(self.new, self.old):
             return False

@@ -59,7 +59,10 @@ def names_of(nodes: Iterable[NodeProto]) -> set[str]:
 
 
 class Taken:
-    """The names of values that a few new names must avoid, as `value_names`, looked up in the index."""
+    """The names that new values must avoid: the same as `value_names`, without a set of all of them.
+
+    It is for a few new names; a set is faster for many.
+    """
 
     def __init__(self, index: GraphIndex) -> None:
         self._index = index
@@ -78,7 +81,7 @@ def value_names(index: GraphIndex) -> set[str]:
 
 
 def outside_names(index: GraphIndex) -> set[str]:
-    """Return what `value_names` does, but for the values of the graph itself."""
+    """Return every value name that a new name must avoid, except those of the graph itself."""
     bodied = [index.nodes[place] for place in index.bodied]
     return inner_names(index.model.proto, bodied).union(index.outputs, index.model.enclosing.names)
 
@@ -120,16 +123,20 @@ def node_names(proto: ModelProto) -> list[str]:
 
 
 def name_apart(graphs: Iterable[GraphProto], before: Iterable[str] = ()) -> int:
-    """Rename nodes such that none has the name of another, unless as many had it before; return how many."""
+    """Rename nodes whose name another node has; return how many were renamed.
+
+    Args:
+        before: the names of the nodes before an edit: nodes that shared a name then may still share it.
+    """
     nodes = list(walk.nodes(graphs))
-    # how many nodes had each name before; how many had it so far
-    spare, seen = Counter(before), Counter[str]()
-    taken = spare.keys() | {node.name for node in nodes}
+    allowed = Counter(before)
+    seen = Counter[str]()
+    taken = allowed.keys() | {node.name for node in nodes}
     renamed = 0
     for node in nodes:
         name = node.name
         seen[name] += 1
-        if name and seen[name] > max(1, spare[name]):
+        if name and seen[name] > max(1, allowed[name]):
             node.name = fresh(name, taken)
             renamed += 1
     return renamed
@@ -176,7 +183,7 @@ def _rename_declarations(graph: GraphProto, names: Mapping[str, str]) -> None:
 
 
 def rename_beside(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Rename, in place, what sparse initializers and annotations are of."""
+    """Rename the values that sparse initializers and quantization annotations belong to, in place."""
     for sparse in graph.sparse_initializer:
         sparse.values.name = names.get(sparse.values.name, sparse.values.name)
     for annotation in graph.quantization_annotation:
@@ -284,7 +291,11 @@ def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
 
 
 def importing(model: Model, domain: str | None, notes: list[str]) -> Model:
-    """Return a model that imports an operator's domain: this one, or a copy with the import, which a note names."""
+    """Return a model that imports an operator's domain: this one if it does, else a copy with the import.
+
+    Args:
+        notes: gets one for a new import.
+    """
     proto, name = model.proto, plain_domain(domain or "")
     if not name or name in opset_versions(proto.opset_import):
         return model
@@ -330,7 +341,8 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
-    # Values that existed before and are neither made, nor given, any more.
+    """Raise `EditError` if something reads a value that the edit took away."""
+    # values that existed before, and are now neither computed nor inputs or initializers
     gone = before.producer.keys() - after.producer.keys()
     gone |= (before.inputs.keys() | before.initializers.keys()) - after.producer.keys()
     gone -= after.inputs.keys() | after.initializers.keys()

@@ -13,11 +13,13 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues
 
 @dataclass(frozen=True)
 class Exposed:
-    """A model whose main graph also computes inner values; they are not outputs of it yet.
+    """A model whose main graph also computes the values of its bodies; they are not outputs of it yet.
+
+    A body that runs many times adds a sequence, and a table with the numbers of the iterations that made its tensors.
 
     Attributes:
-        asked: requested name -> its wire.
-        wires: all new values of the main graph, tables first.
+        asked: requested name -> the wire that carries the value.
+        wires: the wires of all new values of the main graph, tables first.
     """
 
     model: Model
@@ -25,7 +27,7 @@ class Exposed:
     wires: Sequence[Wire] = ()
 
     def sources(self, names: Iterable[str]) -> list[str]:
-        """Return the values of the main graph that hold these values or that `read` makes them from."""
+        """Return the values of the main graph that `read` needs for these names."""
         found = list[str]()
         for name in names:
             wire = self.asked.get(name)
@@ -60,19 +62,22 @@ def _records(
     if not wire.many or not isinstance(value, list):
         return [(wire.place, value)]
     tensors = list(map(wire.narrowed, value))
-    # one loop: iteration n is tensor n; no loop: at most one tensor
-    counted = [(number,) if wire.loops else () for number in range(len(tensors))]
-    rows = _rows(tables[wire.table]) if wire.table else counted
-    found: list[tuple[tuple[int, ...], RunValue]] = list(zip(rows, tensors, strict=False))
-    # Rows of this table: the iterations of a sequence, then the place in it. Empty sequences have no rows.
+    # the iterations at which each tensor was computed, the outermost loop first
+    if wire.table:
+        iterations = _rows(tables[wire.table])
+    else:
+        # one loop: iteration n is tensor n; no loop: at most one tensor
+        iterations = [(number,) if wire.loops else () for number in range(len(tensors))]
+    computed = list[tuple[tuple[int, ...], RunValue]](zip(iterations, tensors, strict=False))
     if wire.elements:
-        lists: dict[tuple[int, ...], list[Array]] = {row: [] for row in rows}
-        for (*row, _), tensor in zip(_rows(tables[wire.elements]), tensors, strict=True):
-            lists[tuple(row)].append(tensor)
-        found = list(lists.items())
+        # the value is a sequence itself: a row has the iterations of a tensor's sequence, and its place in that
+        sequences: dict[tuple[int, ...], list[Array]] = {each: [] for each in iterations}
+        for (*each, _), tensor in zip(_rows(tables[wire.elements]), tensors, strict=True):
+            sequences[tuple(each)].append(tensor)
+        computed = list(sequences.items())
     # the iterations in the name: `q[3]` -> (3,)
-    only = () if name == wire.place else iterations_of(name)[1]
-    return [(at(wire.place, row), got) for row, got in found if row[: len(only)] == only]
+    wanted = () if name == wire.place else iterations_of(name)[1]
+    return [(at(wire.place, each), got) for each, got in computed if each[: len(wanted)] == wanted]
 
 
 def _rows(table: RunValue) -> list[tuple[int, ...]]:

@@ -1,8 +1,9 @@
-"""Find the expression of a size from the numbers that it has at several trials.
+"""Find the expression of a size, such as `2*seq + 1`, from the numbers that it has in several trials.
 
-A trial gives every symbol a number of its own. An expression is taken only if it holds at every trial that the model
-accepts. The numbers differ in magnitude, and in their rests of divisions, so that neither a limit (`Min(N, 512)`) nor
-the rounding of a stride passes for something simpler; in one trial all are 1, which broadcasts.
+In a trial every symbol (`batch`, `seq`) has a number of its own, and every size of the model has the number that
+follows. An expression is accepted only if it is right in every trial that the model accepts. The numbers are chosen
+such that a wrong expression fails in one of them: large and small ones uncover a limit (`Min(N, 512)`), different
+remainders uncover a division that rounds. In the last trial all are 1, which broadcasts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +15,10 @@ from operator import mul
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, primes
 
 _STEP = 64 * 3 * 5 * 7  # a multiple of the strides and patches that networks have
-_RESTS = (0, 0, 1, -1, 2, -2, 4, -4, 32)  # of a division by the step
+_REMAINDERS = (0, 0, 1, -1, 2, -2, 4, -4, 32)  # of a division by the step
 _SMALL = 5  # trials with numbers that a table of positions still holds
 SMALLEST = _SMALL + 1
-TRIALS = len(_RESTS) + SMALLEST
+TRIALS = len(_REMAINDERS) + SMALLEST
 FEWEST = 4
 """Trials that must be left for an expression to be believed."""
 _BASES = 8  # symbols, and known expressions, that are combined with each other
@@ -65,7 +66,7 @@ class Expressions:
         return text
 
     def joined(self, sizes: frozenset[str], name: str) -> str:
-        """Return the symbol of the largest size where all others are 1; this name for a new one."""
+        """Return the symbol of what these sizes broadcast to; a new one gets this name, if it is free."""
         # a symbol made of several sizes is replaced by these, so that the order does not matter
         parts = {text: among for among, text in self._joined.items()}
         every = frozenset(chain.from_iterable(parts.get(text, (text,)) for text in sizes))
@@ -82,6 +83,7 @@ class Expressions:
         text = next(same, None)
         if text is not None:
             return text
+        # each way yields candidates, '' for one that does not fit
         text = next((t for find in self._ways for t in find(self, size) if t), None)
         if text is not None:
             self._known[text] = size
@@ -105,6 +107,7 @@ class Expressions:
                 yield self._times(size, group)
 
     def _times(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
+        """Return a size as a multiple or a part of a product; '' if it is none."""
         # size = factor * product, tested without division: size[t] * part == whole * product[t].
         first, *others = self.live
         whole, part = size[first], prod(known[first] for _, known in group)
@@ -130,6 +133,7 @@ class Expressions:
             yield self._sum(size, (known,))
 
     def _sum(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
+        """Return a size as a sum of multiples and an offset; '' if it is none."""
         # differences to the first trial: the offset is no unknown then
         first, *others = self.live
         # One equation for each trial: sum(times * known) = size. The first ones are solved, the others must hold.
@@ -170,9 +174,9 @@ class Expressions:
 def _numbers(place: int) -> Size:
     """Return a symbol's number at each trial, another one than every other symbol's."""
     primes = [_PRIMES[(place + 5 * trial) % len(_PRIMES)] for trial in range(TRIALS)]
-    rested = (_STEP * prime + rest for prime, rest in zip(primes, _RESTS, strict=False))
+    large = (_STEP * prime + rest for prime, rest in zip(primes, _REMAINDERS, strict=False))
     small = (_PRIMES[(place + 7 * trial) % 17] for trial in range(_SMALL))
-    return (*rested, *small, 1)
+    return (*large, *small, 1)
 
 
 def _factor(text: str) -> str:
@@ -190,7 +194,7 @@ def _joined(terms: Sequence[tuple[int, str]], offset: int) -> str:
 
 
 def _solved(rows: Sequence[Sequence[int]]) -> list[int] | None:
-    """Solve one or two linear equations in whole numbers, the last column being the right side; None if none fit."""
+    """Return the whole numbers that solve one or two linear equations (coefficients, right side); None if none do."""
     if len(rows) == 1:
         ((factor, right),) = rows
         whole, tops = factor, [right]

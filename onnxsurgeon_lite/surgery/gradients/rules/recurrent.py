@@ -1,4 +1,8 @@
-"""RNN, GRU and LSTM as a Scan over time: their gradient is that of the Scan."""
+"""RNN, GRU and LSTM as a Scan over time: their gradient is that of the Scan.
+
+`unrolled` writes a Scan for each direction (`_direction`). Its body computes one step of the cell (`_rnn`, `_gru`,
+`_lstm`) from the weights of that direction (`_Weights`).
+"""
 
 from dataclasses import dataclass, replace
 
@@ -58,9 +62,14 @@ class _Weights:
     """The weights of one direction.
 
     Attributes:
-        rows: the input times its weights, a row for each step. recurrence: the transposed weights of the state.
-        bias: that of the state; None without one. functions: the activations. clip: what they take at most; 0 for all.
-        coupled: the forget gate is what the input gate leaves.
+        size: the length of the state.
+        rows: the input times its weights, a row for each step.
+        recurrence: the transposed weights of the state.
+        bias: the bias of the state; None without one.
+        functions: the activations.
+        before_reset: a GRU multiplies by the weights before it resets.
+        clip: the activations take numbers from -clip to clip; 0 for any.
+        coupled: the forget gate is 1 minus the input gate.
     """
 
     size: int
@@ -135,21 +144,24 @@ def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[T
     weights = _weights(s, x, number)
     slots = [_HIDDEN, _CELL] if s.node.op_type == "LSTM" else [_HIDDEN]
     starts = [_start(s, slot, x, number, weights.size) for slot in slots]
-    read = [weights.rows, _running(s, x)] if s.has(_LENGTHS) else [weights.rows]
+    read = [weights.rows]
+    if s.has(_LENGTHS):
+        read.append(_running(s, x))
     body = t.body()
     # names in the body: its states, then a row of each scanned input
     *states, row = (Term(body, t.names.fresh(), x.dtype) for _ in (*starts, weights.rows))
-    runs = [Term(body, t.names.fresh(), term.dtype) for term in read[1:]]
-    later = _CELLS[s.node.op_type](weights, row, states)
+    running = [Term(body, t.names.fresh(), term.dtype) for term in read[1:]]
+    new_states = _CELLS[s.node.op_type](weights, row, states)
     # behind the end of a sequence the states stay, and the output is zero
-    seen = later[0]
-    for on in runs:
-        later = [on.where(new, old) for new, old in zip(later, states, strict=True)]
-        seen = on.where(seen, 0)
-    made = [body.op("Identity", term) for term in later]
-    made.append(body.op("Identity", seen))
+    output = new_states[0]
+    for goes_on in running:
+        pairs = zip(new_states, states, strict=True)
+        new_states = [goes_on.where(new, old) for new, old in pairs]
+        output = goes_on.where(output, 0)
+    made = [body.op("Identity", term) for term in new_states]
+    made.append(body.op("Identity", output))
     graph = GraphProto(name=s.node.op_type, node=body.nodes)
-    for term in (*states, row, *runs):
+    for term in (*states, row, *running):
         graph.input.append(_matrix(term))
     graph.output.extend(map(_matrix, made))
     node = helper.make_node(
@@ -179,6 +191,7 @@ def _running(s: GradientStep, x: Term) -> Term:
 
 
 def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
+    """Return the weights of a direction: its slices of the node's inputs."""
     t, op, size = s.tape, s.node.op_type, s.integer("hidden_size")
 
     def of_direction(slot: int) -> Term | None:
@@ -201,8 +214,8 @@ def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
     # the bias has two halves: for the inputs, whose product gets it here, and for the state
     if bias is None:
         return parts
-    inner = replace(parts, rows=rows + parts.gate(bias, 0, width))
-    return replace(inner, bias=parts.gate(bias, width, 2 * width))
+    rows += parts.gate(bias, 0, width)
+    return replace(parts, rows=rows, bias=parts.gate(bias, width, 2 * width))
 
 
 def _start(s: GradientStep, slot: int, x: Term, number: int, size: int) -> Term:
