@@ -39,14 +39,28 @@ class Abilities:
 
 
 class Backend(Protocol):
-    """A runtime, made from its settings: `Backend(settings)`, a mapping of texts."""
+    """A runtime, made from its settings: `Backend(settings)`.
+
+    The settings are a mapping of texts: `provider` (`cpu` by default), `ops` (a file of operators) if the user gave
+    one, and what follows the name in `--runtime NAME:key=value`. One that it does not know is a `UsageError`.
+    """
 
     @property
     def abilities(self) -> Abilities:
-        """What it can do."""
+        """What it can do; asked for once, before a model is opened."""
 
     def open(self, model: ModelProto, opt: str, threads: int) -> None:
-        """Take a model with all its weights; any exception refuses it."""
+        """Take a model with all its weights; any exception refuses it. The next model replaces it.
+
+        Args:
+            opt: how much it may optimize: `none`, `basic`, `extended` or `all`.
+            threads: 0 for its own choice.
+        """
 
     def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
-        """Return values of the model by name; those left out were not computed."""
+        """Return values of the model by name; those left out were not computed.
+
+        Args:
+            feeds: all inputs.
+            fetch: the values that are wanted: outputs and, with `Abilities.inner`, others.
+        """

@@ -543,7 +543,8 @@ def _compare_numbers(
 def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Array) -> None:
     """Fill in whether two tensors match, and which element is worst."""
     nan, nan_reference, inf, inf_reference = verdict.counts
-    result.nan, result.inf = (nan, nan_reference), (inf, inf_reference)
+    result.nan = nan, nan_reference
+    result.inf = inf, inf_reference
     result.exceeding, result.max_abs = verdict.exceeding, verdict.max_abs
     result.allowed = verdict.allowed
     if verdict.worst_at >= 0:

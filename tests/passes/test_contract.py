@@ -17,6 +17,8 @@ from onnxsurgeon_lite.graph.check import check
 
 ROOT = Path(__file__).parents[2]
 FUZZED = (ROOT / "scripts" / "fuzzing" / "commands.py").read_text()
+SWEPT = (ROOT / "scripts" / "sweeping" / "lines.py").read_text()
+TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py")))
 PAGES = "\n".join(p.read_text() for p in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))))
 PAGES += "\n".join(map(str, HELP.values()))
 NO_VERBS = {"pipeline", "restore"}  # passes that are no verb
@@ -42,7 +44,8 @@ def lacking(verb: str, kind: type | None) -> list[str]:
     its_own = kind is not None and kind.__name__ == name and kind.__module__.endswith(f".{stem}")
     held = (
         (f'{file}: a class {name} with name = "{verb}"', its_own),
-        (f'passes/__init__.py: "{verb}" in _NAMES', verb in PASSES),
+        # `in` alone would import the file, which may be what is missing
+        (f'passes/__init__.py: "{verb}" in _NAMES', verb in list(PASSES)),
         (
             f"api/verbs.pyi: def {stem}(...), by python scripts/pages/stubs.py",
             re.search(rf"^def {stem}\(", stub, re.M),
@@ -53,6 +56,8 @@ def lacking(verb: str, kind: type | None) -> list[str]:
         ("tests/kit/verbs.py: a line in LOSSLESS", verb in {step.name for step, *_ in LOSSLESS}),
         ("tests/kit/verbs.py: a line in CUSTOM_WORDS", verb in CUSTOM_WORDS),
         ("scripts/fuzzing/commands.py: a line", re.search(rf"^(edit )?{verb} ", FUZZED, re.M)),
+        ("scripts/sweeping/lines.py: a line", re.search(rf"^(.* ; )?(edit )?{verb} ", SWEPT, re.M)),
+        (f"tests/passes: a test of {name}", re.search(rf'\b({stem}|{name})\(|"{verb}"', TESTS)),
     )
     return [what for what, there in held if not there]
 
