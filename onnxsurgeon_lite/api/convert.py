@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.judge import MetricFunction
-    from onnxsurgeon_lite.model import Model, ModelLike
+    from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.tensors.references import Tensors
 
@@ -89,7 +89,9 @@ def convert(
         index = call.index(model)
         kept = _kept(keep, {})
         if goal is None:
-            return call.done(_converted(index.model, to, kept, io))
+            from onnxsurgeon_lite.debug.conversion.convert import converted
+
+            return call.done(converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
 
         # simulations run without optimization: it could take roundings out again
@@ -169,13 +171,6 @@ def _kept(keep: str | Sequence[str], bits: dict[str, int]) -> tuple[str, ...]:
                 "onnxdbg rank MODEL --fp16-risk --json > FILE.json",
             ) from error
     return tuple(found)
-
-
-def _converted(model: "Model", to: str, keep: tuple[str, ...], io: bool) -> "Conversion":
-    """Convert without a goal."""
-    from onnxsurgeon_lite.debug.conversion.convert import converted
-
-    return converted(model, to, keep, io)
 
 
 def _guarded(guard: "Guard") -> "Conversion":

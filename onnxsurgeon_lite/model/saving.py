@@ -1,7 +1,7 @@
 """Save a `Model` as complete files on disk."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -120,9 +120,9 @@ def save_settled(
     encoded = model.encoded()
     with Staging(dry_run) as staging:
         # what providers have compiled has the same name everywhere
-        beside = {
-            path.parent / str(file.location): file for file in _compiled_elsewhere(model, path)
-        }
+        is_moved = model.path and not _is_same_file(model.path.parent, path.parent)
+        moved = compiled(model) if is_moved else ()
+        beside = {path.parent / str(file.location): file for file in moved}
         data_files = _copy_files(beside, path, staging, force)
         # as it was loaded: the file can be copied
         is_small = len(encoded) <= MAX_PROTOBUF
@@ -140,12 +140,6 @@ def save_settled(
             data_files += _gather(model, proto, path, layout, staging, force)
         settle(proto)  # the structure comes last: it knows where the data went
         return finish(staging, model, proto, path, data_files)
-
-
-def _compiled_elsewhere(model: Model, path: Path) -> Iterator[DataFile]:
-    """Yield the binaries of a compiled model that is written to another folder."""
-    if model.path is not None and not _is_same_file(model.path.parent, path.parent):
-        yield from compiled(model)
 
 
 def _upload(

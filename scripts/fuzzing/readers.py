@@ -10,6 +10,7 @@ import io
 import json
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -202,6 +203,7 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
     ),
     "polygraphy": ("damaged.json", _read_all, lambda _: _polygraphy()),
     "etdump": ("damaged.etdp", _read_all, lambda folder: _etdump(folder)),
+    "adapter": ("damaged.onnx_adapter", _read_all, lambda _: _adapter()),
     "raw": ("raw/shapes.json", lambda path: _read_all(path.parent), lambda folder: _raw(folder)),
     "profile": (
         "trt.json",
@@ -243,6 +245,16 @@ def _etdump(folder: Path) -> bytes:
     kept = Path(__file__).resolve().parents[2] / "fixtures/references/executorch"
     (folder / "etdump/damaged.bin").write_bytes((kept / "layers.bin").read_bytes())
     return (kept / "layers.etdp").read_bytes()
+
+
+def _adapter() -> bytes:
+    from onnxruntime import AdapterFormat, OrtValue
+
+    file = AdapterFormat()
+    file.set_parameters({"a": OrtValue.ortvalue_from_numpy(_ARRAY[:3].astype(np.float32))})
+    with tempfile.TemporaryDirectory() as folder:
+        file.export_adapter(f"{folder}/a.onnx_adapter")
+        return Path(folder, "a.onnx_adapter").read_bytes()
 
 
 def _raw(folder: Path) -> bytes:

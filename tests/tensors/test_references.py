@@ -12,6 +12,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 import safetensors.numpy
 from onnx import SequenceProto, TensorProto, helper, numpy_helper
@@ -581,3 +582,32 @@ def test_strings_in_a_test_data_set_are_text(tmp_path):
     (tmp_path / "input_0.pb").write_bytes(tensor.SerializeToString())
 
     assert open_references(tmp_path).read("s").tolist() == ["a", "é"]
+
+
+def test_an_adapter_of_onnxruntime_is_read(tmp_path):
+    held = {
+        "q.lora_A": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "q.lora_B": np.linspace(0, 1, 12).astype(np.float16).reshape(4, 3),
+    }
+    file = onnxruntime.AdapterFormat()
+    file.set_parameters(
+        {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in held.items()}
+    )
+    place = tmp_path / "math.onnx_adapter"
+    file.export_adapter(str(place))
+
+    found = open_references(place)
+
+    assert {*found} == {*held}
+    for name, array in held.items():
+        read = found.read(name)
+        assert read.dtype == array.dtype
+        np.testing.assert_array_equal(read, array)
+
+
+@pytest.mark.parametrize("content", [b"\x08\0\0\0TORT", b"\x08\0\0\0ELSE" + bytes(64), b""])
+def test_a_damaged_adapter_is_told(content, tmp_path):
+    (tmp_path / "a.onnx_adapter").write_bytes(content)
+
+    with pytest.raises(ReferenceSetError):
+        open_references(tmp_path / "a.onnx_adapter")

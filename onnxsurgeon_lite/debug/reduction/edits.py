@@ -273,10 +273,6 @@ def _makers(failing: Failing) -> Iterator[tuple[Target, NodeProto]]:
         yield from (((path + node.output[0],), node) for node in reversed(made))
 
 
-def _constants(failing: Failing) -> Iterator[Target]:
-    return (target for target, node in _makers(failing) if node.op_type == "Constant")
-
-
 def _inner(failing: Failing) -> Iterator[Target]:
     """Yield what can become a constant: a graph without what its outputs need would be another cut."""
     return (target for target in _made(failing) if target[0] not in failing.index.outputs)
@@ -407,7 +403,11 @@ DETAILS = (
         ShrinkingEdit("dimensions", axes, lambda f, t, _: shortened(f, t[0], int(t[1]))),
         _plainer("zeros"),
         ShrinkingEdit("inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t))),
-        ShrinkingEdit("constants", _constants, _constant),
+        ShrinkingEdit(
+            "constants",
+            lambda failing: (t for t, n in _makers(failing) if n.op_type == "Constant"),
+            _constant,
+        ),
         ShrinkingEdit("attributes", _attributes, _without_attribute),
         ShrinkingEdit("opset", _oldest, lambda f, t, _: f.edited(Set((("opset_import.", t[1]),)))),
         *NAMES,

@@ -179,7 +179,9 @@ class Provenances(Sequence[Provenance]):
     @cached_property
     def _owners(self) -> dict[str, str]:
         """Weight -> the module in its name."""
-        return {name: owner for name in self._weights if (owner := _owner(name))}
+        # names such as `onnx::MatMul_12` or `/a/b` are no parameter names
+        named = (name for name in self._weights if ":" not in name and "/" not in name)
+        return {name: name.rpartition(".")[0] for name in named if name.find(".") > 0}
 
     @cached_property
     def _owned(self) -> dict[int, set[str]]:
@@ -209,12 +211,6 @@ class Provenances(Sequence[Provenance]):
 
 def _is_placed(origin: Provenance) -> bool:
     return origin.known or bool(origin.scope)
-
-
-def _owner(name: str) -> str:
-    """Return the module in a parameter's name."""
-    # names such as `onnx::MatMul_12` or `/a/b` are no parameter names
-    return name.rpartition(".")[0] if ":" not in name and "/" not in name else ""
 
 
 def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -180,7 +180,8 @@ def _by_place(table: PairTable) -> None:
     pair: tuple[Fact, Fact] | None = None
     # from the end: for each reference the last value that fits, so that all that are left find a place
     for one in left.values():
-        while free and not _alike(one, free[-1]):
+        known = one.signature is None
+        while free and (free[-1].shape, free[-1].signature is None) != (one.shape, known):
             free.pop()
         if not free:
             return
@@ -188,10 +189,6 @@ def _by_place(table: PairTable) -> None:
         pair = one, free.pop()
     if pair:
         table.add(*pair, "order", 0.5)
-
-
-def _alike(one: Fact, other: Fact) -> bool:
-    return one.shape == other.shape and (one.signature is None) == (other.signature is None)
 
 
 def _result(table: PairTable, found: Iterable[Candidate]) -> Matching:

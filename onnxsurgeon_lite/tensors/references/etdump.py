@@ -55,7 +55,7 @@ def open_etdump(path: Path, sample: int, placed: Placed) -> ReferenceSet:
     Raises:
         ReferenceSetError: the file is no ETDump, it holds no tensors, or the buffer beside it is missing.
     """
-    runs = [run for run in map(_tensors_of, _root(path).tables(1)) if run]
+    runs = [run for run in map(_tensors_of, root_of(path, _IDENTIFIER, "ETDump").tables(1)) if run]
     if not runs:
         raise ReferenceSetError(
             f"{str(path)!r} holds no tensors", "run the program again with a debug buffer"
@@ -148,13 +148,14 @@ class _Fields:
         return int(struct.unpack_from(f"<{layout}", self.data, at)[0])
 
 
-def _root(path: Path) -> _Fields:
+def root_of(path: Path, identifier: bytes, kind: str) -> _Fields:
+    """Return the table that a flatbuffer with this identifier begins with."""
     data = require_regular(path, None, _LARGEST).read_bytes()
     # the file may begin with its size
     for start in (0, 4):
-        if data[start + 4 : start + 8] == _IDENTIFIER:
+        if data[start + 4 : start + 8] == identifier:
             return _Fields(data, start, count())._behind(start)
-    raise ReferenceSetError(f"{str(path)!r} is no ETDump")
+    raise ReferenceSetError(f"{str(path)!r} is no {kind}")
 
 
 def _tensors_of(run: _Fields) -> dict[str, _Fields]:

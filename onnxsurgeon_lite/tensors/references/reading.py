@@ -158,9 +158,25 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
         case ".json" if is_polygraphy(path):
             return open_polygraphy(path, sample, _decoded_npy)
+        case ".onnx_adapter":
+            return ReferenceSet(place, _adapter_entries(path))
         case etdump.SUFFIX:
             return etdump.open_etdump(path, sample, _raw_entry)
     return _open_by_suffix(path)
+
+
+def _adapter_entries(path: Path) -> dict[str, Entry]:
+    """Return the tensors of a LoRA adapter as onnxruntime stores it; its dtypes are ONNX's."""
+    return {
+        each.text(0): _raw_entry(
+            path,
+            dtypes.dtype_name(each.number(2, "i")),
+            each.numbers(1),
+            # the numbers come after how many bytes they have
+            sum(held.at + 4 for held in each.table(3)),
+        )
+        for each in etdump.root_of(path, b"TORT", "adapter").tables(3)
+    }
 
 
 def _open_by_suffix(path: Path) -> ReferenceSet:
@@ -171,7 +187,7 @@ def _open_by_suffix(path: Path) -> ReferenceSet:
     unknown = ReferenceSetError(
         f"{str(path)!r} is not a known kind of reference set",
         "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, Polygraphy's .json, ExecuTorch's "
-        ".etdp, or a folder from `onnxdbg record`",
+        ".etdp, onnxruntime's .onnx_adapter, or a folder from `onnxdbg record`",
     )
     for line in brought(READERS)[1]:
         unknown.add_note(line)

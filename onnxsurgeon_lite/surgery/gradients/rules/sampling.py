@@ -78,10 +78,6 @@ def _linear(at: Term) -> list[_Tap]:
     return [_Tap(index, 1 - part), _Tap(index + 1, part)]
 
 
-def _nearest(at: Term) -> list[_Tap]:
-    return [_Tap(at.function("Round").cast(TensorProto.INT64), None)]
-
-
 def _cubic(at: Term) -> list[_Tap]:
     below = at.function("Floor")
     part, index = at - below, below.cast(TensorProto.INT64)
@@ -100,7 +96,7 @@ def _cubic(at: Term) -> list[_Tap]:
 _TAPS = {
     "linear": _linear,
     "bilinear": _linear,
-    "nearest": _nearest,
+    "nearest": lambda at: [_Tap(at.function("Round").cast(TensorProto.INT64), None)],
     "cubic": _cubic,
     "bicubic": _cubic,
 }
