@@ -21,7 +21,7 @@ from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.system import TemporaryFolder
+from onnxsurgeon_lite.system import IS_POSIX, TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import RunValues, byte_count
 
 RULES = (  # onnxruntime's rule_based_graph_transformer runs these
@@ -46,7 +46,7 @@ def optimized_model(
     """Yield the model that the runtime runs for another one; its files exist while the context is open."""
     with structure_file(weights) as path:
         runtime.open(original.model, optimized=path)
-        yield load(path)
+        yield load_structure(path)
 
 
 @contextmanager
@@ -73,10 +73,19 @@ def kernel_values(
 def structure_file(weights: bool = False) -> Iterator[Path]:
     """Yield where the runtime can write its optimized graph, by default without the weights, which take long."""
     with TemporaryFolder() as folder:
-        # weights go to a device that forgets them
-        if not weights:
+        # weights go to a device that forgets them; Windows lets few users make a link
+        if IS_POSIX and not weights:
             (Path(folder) / WEIGHTS_FILE).symlink_to(os.devnull)
         yield Path(folder) / "optimized.onnx"
+
+
+def load_structure(path: Path) -> Model:
+    """Return the optimized graph that the runtime wrote to a file of `structure_file`."""
+    weights = path.with_name(WEIGHTS_FILE)
+    # onnxruntime 1.27 replaces the link, 1.20 leaves it there; no model's data may be a link
+    if weights.is_symlink():
+        weights.unlink()
+    return load(path)
 
 
 def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[str]:

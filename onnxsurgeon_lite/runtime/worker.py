@@ -107,8 +107,8 @@ class Worker:
         self.stream = stream
         self.session: ort.InferenceSession | None = None
         self.folder = ""
-        self.store = dict[str, ort.OrtValue]()
-        self.held = list[tuple[ort.OrtValue, memoryview]]()
+        self.store: Values = {}
+        self.held: list[tuple[ort.OrtValue, memoryview]] = []
         # held by the request before, and by the session before: tensors that the parent may still be reading
         self.shelved, self.before = self.held, self.held
         self.running = ort.RunOptions()

@@ -3,7 +3,8 @@
 Python imports this file at the start of every process that has its folder in PYTHONPATH, also of the processes that
 the package starts. What the other system lacks is hidden from files of the package alone: tests, Python's own library
 and other packages see the real system. Files with names that differ in case alone are one file there, and Windows
-refuses to rename or remove a file that is open; here both raise an error where the package does it.
+refuses to rename or remove a file that is open, and links to most users; here these raise an error where the package
+does it.
 """
 
 import builtins
@@ -149,6 +150,15 @@ def _removing(real):
     return call
 
 
+def _linking(real):
+    def call(*arguments, **options):
+        if SYSTEM == "windows" and _of_package(4):
+            raise OSError(22, "a required privilege is not held: few users of windows have it")
+        return real(*arguments, **options)
+
+    return call
+
+
 class _Popen(subprocess.Popen):
     """What Windows can start."""
 
@@ -194,6 +204,7 @@ def _simulate() -> None:
     builtins.__import__ = import_
     builtins.open = _refusing_absent_folders(builtins.open)
     os.replace, os.rename = _moving(os.replace), _moving(os.rename)
+    os.symlink = _linking(os.symlink)
     os.unlink, os.remove = _removing(os.unlink), _removing(os.remove)
 
 

@@ -1,12 +1,15 @@
 """onnxruntime of another interpreter: `runtime=ort:python=PATH`."""
 
+import ast
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import onnxsurgeon_lite as osl
+from kit import FIXTURES, ROOT
 from kit.older import POOLED
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, with_settings, words_of
@@ -67,3 +70,50 @@ def test_of_two_versions_the_one_that_pools_wrongly_is_named(model_of, older, gu
     assert (culprit.op_type, culprit.findings[0].verdict) == ("AveragePool", "kernel")
     because = culprit.findings[0].because
     assert because.startswith(f"ort:python={older} computes AveragePool wrongly")
+
+
+def test_an_older_version_shows_what_it_made_of_a_model_and_its_times(older):
+    """1.20 leaves the file where weights of the optimized graph were not to be written; 1.27 removes it."""
+    model, how = FIXTURES / "whole_model.onnx", {"runtime": f"ort:python={older}"}
+
+    fused = osl.inspect(model, optimized=True, **how).made
+    placed = osl.inspect(model, placement=True, **how)
+    timed = osl.profile(model, runs=2, **how)
+
+    assert fused
+    assert {node.provider for node in placed.nodes} == {"CPUExecutionProvider"}
+    assert timed.total.seconds > 0
+
+
+LATER = {"removeprefix", "removesuffix", "pairwise", "lcm", "bit_count", "cache", "batched"}
+"""What Python 3.8 has not."""
+
+
+@pytest.mark.parametrize("file", ["guard.py", "runtime/worker.py"])
+def test_a_file_that_other_interpreters_run_needs_python_3_8(file):
+    tree = ast.parse((ROOT / "onnxsurgeon_lite" / file).read_text(), feature_version=(3, 8))
+
+    assert [ast.unparse(node) for node in evaluated(tree) if is_later(node)] == []
+
+
+def evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what Python evaluates when it runs a file: neither annotations nor what is for type checkers alone."""
+    yield node
+    for name, field in ast.iter_fields(node):
+        below = field if isinstance(field, list) else [field]
+        for each in below:
+            for_checkers = isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"
+            if isinstance(each, ast.AST) and name not in ("annotation", "returns"):
+                yield from () if for_checkers else evaluated(each)
+
+
+def is_later(node: ast.AST) -> bool:
+    """Return whether it is `list[int]` or the like, `zip(strict=...)`, or a name of a later Python."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name)):
+            return name in {"dict", "list", "set", "tuple", "type", "frozenset", "Iterator"}
+        case ast.Call(func=ast.Name(id="zip"), keywords=keywords):
+            return bool(keywords)
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name in LATER
+    return False

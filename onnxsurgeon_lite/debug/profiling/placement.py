@@ -11,9 +11,9 @@ from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Profile
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, MAIN, Body, GraphIndex, function_path
-from onnxsurgeon_lite.model import Model, function_key, load, walk
+from onnxsurgeon_lite.model import Model, function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.runtime.optimized import structure_file
+from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
 from onnxsurgeon_lite.runtime.session import WHOLE, Runtime
 from onnxsurgeon_lite.shown import Shown
@@ -141,7 +141,7 @@ def _take_fused(index: GraphIndex, model: Model, runtime: Runtime, where: dict[s
             beside.open(model, optimized=path)
         except RuntimeFailure:  # the CPU need not be able to run it
             return
-        found = parts(index, load(path).proto.graph.node)
+        found = parts(index, load_structure(path).proto.graph.node)
     fed = _fed(index)
     for part in found:
         # the placed kernels of the part; what the last one has stands for all

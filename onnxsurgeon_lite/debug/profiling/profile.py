@@ -17,9 +17,9 @@ from onnxsurgeon_lite.debug.profiling.result import Cost, HeldTensor, Profile, P
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
-from onnxsurgeon_lite.model import copied, load
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.optimized import structure_file
+from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Shape, byte_count, data_type_of_numpy, is_array
@@ -51,7 +51,7 @@ def profile(
         # the trace is in a folder that goes with the block
         written = runtime.profile(list(feeds), list(index.outputs), runs + 1)
         timed = read_trace(written)[1:]  # the first run allocates
-        ran = load(optimized) if writes else index.model.copy()
+        ran = load_structure(optimized) if writes else index.model.copy()
         if trace is not None:
             trace.write_bytes(written.read_bytes())
     if not timed:
