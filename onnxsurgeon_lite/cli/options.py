@@ -400,10 +400,10 @@ def read(
             option = verb if is_argument else _flags(name, typed)[0]
             found[name] = typed.reads(option, cast("Sequence[str]", value))
         elif is_argument or name == "against":
-            read = [
+            models = [
                 _model_of(each, stack) for each in (value if isinstance(value, list) else [value])
             ]
-            found[name] = read if isinstance(value, list) else read[0]
+            found[name] = models if isinstance(value, list) else models[0]
     return found
 
 

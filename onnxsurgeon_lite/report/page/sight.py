@@ -20,13 +20,15 @@ _FAINT = ("region", "fused", "cleared")
 
 @dataclass
 class Sight:
-    """What a result is about.
+    """What a page shows besides the result itself: drawings of models, pictures of tensors, numbers of all values.
 
     Attributes:
-        models: their main graphs.
-        compared: values of the first model against their references, in order. tensors: some of them.
-        measures: numbers along the models.
-        notes: what could not be seen. is_drawn: the graphs are laid out.
+        models: the main graphs of the models that the result is about.
+        compared: value of the first model -> its comparison with the reference, in order.
+        tensors: pictures of some of these values.
+        measures: numbers of the nodes, for charts.
+        notes: what could not be measured.
+        is_drawn: the graphs are laid out.
     """
 
     models: Sequence[GraphIndex] = ()
