@@ -1,7 +1,7 @@
 """Declarations of many values, read and written in their encoding, because protobuf answers slowly."""
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from itertools import chain
 
@@ -11,7 +11,7 @@ from onnx import GraphProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import copied, drop
-from onnxsurgeon_lite.model.wire import Messages, field_start, fields, len_field
+from onnxsurgeon_lite.model.wire import Messages, field_start, fields
 
 INPUT = GraphProto.INPUT_FIELD_NUMBER
 OUTPUT = GraphProto.OUTPUT_FIELD_NUMBER
@@ -106,29 +106,6 @@ class Declarations:
         differing = set(one.among(head, len(one) - tail)) ^ set(two.among(head, len(two) - tail))
         return {ValueInfoProto.FromString(each).name for each in differing}
 
-    def retyped(self, types: Mapping[str, TypeProto], gone: Container[str]) -> bytes:
-        """Return the fields with new types for some values, and without those in `gone` that get none."""
-        whole, encoded, heads = self.encoded, dict[int, bytes](), dict[int, bytes]()
-        # Bytes before the type and after it stay as they are, so that fields of newer versions do, too.
-        before, _, behind = self._types
-        rows = _in_rows(self._fields[0], self._starts, before, behind, self._stops)
-        found = bytearray()
-        for name, (field, start, end, further, stop) in zip(self.names, rows, strict=True):
-            kind = types.get(name)
-            if kind is None:
-                found += b"" if name in gone else whole[field:stop]
-                continue
-            new = encoded.get(id(kind))
-            if new is None:
-                new = encoded[id(kind)] = len_field(_TYPE, kind.SerializeToString())
-            # the size of the message without its old type, with the new one
-            size = end - start + len(new) + stop - further
-            head = heads.get(size)
-            if head is None:
-                head = heads[size] = len_field(self._number, bytes(size))[:-size]
-            found += b"".join((head, whole[start:end], new, whole[further:stop]))
-        return bytes(found)
-
     @property
     def _fields(self) -> _Places:
         """Where the fields start and stop."""
@@ -212,19 +189,15 @@ def declared_types(
 
 
 def declare_anew(
-    graph: GraphProto, types: Mapping[str, TypeProto], gone: Container[str] = ()
+    graph: GraphProto, types: Mapping[str, TypeProto], gone: Set[str] = frozenset()
 ) -> None:
     """Give the value_info of a graph new types, and remove that of values in `gone` that get none."""
-    infos = graph.value_info
-    if len(infos) <= FEW:
-        drop(infos, lambda info: info.name in gone and info.name not in types)
-        for info in infos:
-            if info.name in types:
-                info.type.CopyFrom(types[info.name])
-        return
-    declared = Declarations.of(around_nodes(graph)).retyped(types, gone)
-    del infos[:]
-    graph.MergeFromString(declared)
+    if lost := gone - types.keys():
+        drop(graph.value_info, lambda info: info.name in lost)
+    for info in graph.value_info:
+        # fields besides the type stay as they are
+        if (kind := types.get(info.name)) is not None:
+            info.type.CopyFrom(kind)
 
 
 def _in_rows(*columns: _Places) -> Iterator[tuple[int, ...]]:

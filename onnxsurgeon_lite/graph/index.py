@@ -100,7 +100,7 @@ class GraphIndex:
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
     # values whose type inference cannot find: not tried again
     _without_type: set[str] = field(default_factory=set)
-    _questions: int = 0  # how often it was asked who reads a few values
+    _questions: int = 0  # how many look-ups there were
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -169,6 +169,18 @@ class GraphIndex:
                 found[name].append(position)
         return dict(found)
 
+    def called(self, name: str) -> list[int]:
+        """Return the nodes with one of a few names."""
+        if not name or "named" in vars(self) or not self._asks_little():
+            return self.named.get(name, [])
+        may = self.table.encoded.mentioning([name])
+        return [position for position in may if self.nodes[position].name == name]
+
+    def _asks_little(self) -> bool:
+        """Return whether a graph is large, and was not yet asked often enough for an index of everything."""
+        self._questions += 1
+        return len(self.nodes) > FEW and self._questions <= _FEW_QUESTIONS
+
     @cached_property
     def node_names(self) -> list[str]:
         """Every node's name, sorted."""
@@ -200,8 +212,7 @@ class GraphIndex:
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
-        self._questions += 1
-        if self._questions > _FEW_QUESTIONS or len(self.nodes) <= FEW or "consumers" in vars(self):
+        if "consumers" in vars(self) or not self._asks_little():
             return {value: self.users(value) for value in values}
         found = {value: list[int]() for value in values}
         for position in self.reading(found):

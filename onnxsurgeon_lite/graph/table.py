@@ -85,8 +85,9 @@ class NodeTable:
     def _each(self, name: str, of: Callable[[NodeProto], _Item]) -> list[_Item]:
         """Read something of each node, but of those that another version of the graph begins and ends with."""
         # what another version has not read is read here
-        like, self._nodes = self._like, list(self._nodes)  # which protobuf makes once
+        like = self._like
         if like is None or name not in vars(like):
+            self._nodes = list(self._nodes)  # which protobuf makes once
             return list(map(of, self._nodes))
         known: list[_Item] = getattr(like, name)
         head, tail = self._alike
@@ -138,6 +139,9 @@ class NodeTable:
     @cached_property
     def made(self) -> tuple[dict[str, int], list[tuple[str, int]]]:
         """Value -> the first node that makes it; and the values that a node makes once more, with that node."""
+        # an edit may leave what nodes make as it is
+        if self._like is not None and "made" in vars(self._like) and self.makes == self._like.makes:
+            return self._like.made
         first, again = dict[str, int](), list[tuple[str, int]]()
         for place, names in enumerate(self.makes):
             for name in names:
@@ -159,15 +163,23 @@ class NodeTable:
                     return False
         return True
 
-    @property
+    @cached_property
     def operators(self) -> set[str]:
-        """The operators of nodes, of any domain."""
-        return {operator for operator, _ in self.kinds}
+        """The operators of nodes, of any domain; it can hold those of the version before."""
+        return self._distinct("operators", attrgetter("op_type"))
 
-    @property
+    @cached_property
     def domains(self) -> set[str]:
-        """The domains of operators, '' for ONNX's own."""
-        return {""}.union(plain_domain(domain) for domain in {domain for _, domain in self.kinds})
+        """The domains of operators, '' for ONNX's own; it can hold those of the version before."""
+        return {""}.union(map(plain_domain, self._distinct("domains", attrgetter("domain"))))
+
+    def _distinct(self, name: str, of: Callable[[NodeProto], str]) -> set[str]:
+        """Read something of the nodes that another version of the graph lacks, and take what that has."""
+        if self._like is None or name not in vars(self._like):
+            return set(map(of, self._nodes))
+        known: set[str] = getattr(self._like, name)
+        head, tail = self._alike
+        return known.union(map(of, self._nodes[head : len(self._nodes) - tail]))
 
     def twins(self, alike: Mapping[str, bytes]) -> list[int]:
         """Return the nodes whose operator and inputs another one has, too.

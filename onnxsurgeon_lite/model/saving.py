@@ -95,7 +95,7 @@ def save(
         loaded(model),
         path,
         external,
-        lambda _: None,
+        None,
         layout=DataLayout(location, max_shard, min_size),
         force=force,
         dry_run=dry_run,
@@ -106,7 +106,7 @@ def save_settled(
     model: Model,
     path: str | Path,
     external: bool | None,
-    settle: Callable[[ModelProto], None],
+    settle: Callable[[ModelProto], None] | None,
     *,
     layout: DataLayout = ONE_FILE,
     force: bool = False,
@@ -128,17 +128,20 @@ def save_settled(
         is_small = len(encoded) <= MAX_PROTOBUF
         if is_small and external is None and not text and _is_unedited(model, encoded):
             return _copy_source(model, path, data_files, staging, force)
-        proto = copied(model.proto)
         # data of another dtype, or more than protobuf takes
-        if external is None and (
-            _is_rewritten(model) or embedded_size(model, False) > MAX_PROTOBUF
-        ):
+        is_large = external is None and embedded_size(model, False) > MAX_PROTOBUF
+        if is_large or (external is None and _is_rewritten(model)):
             external = True
+        # written as it is, if it refers to nothing that may be elsewhere then
+        stays = external is None and settle is None and not refers(encoded)
+        del encoded
+        proto = model.proto if stays else copied(model.proto)
         if external is None:
             data_files += _copy_data_files(model, proto, path, staging, force)
         elif external:
             data_files += _gather(model, proto, path, layout, staging, force)
-        settle(proto)  # the structure comes last: it knows where the data went
+        if settle is not None:
+            settle(proto)  # the structure comes last: it knows where the data went
         return finish(staging, model, proto, path, data_files)
 
 
@@ -146,7 +149,7 @@ def _upload(
     model: Model,
     path: Remote,
     external: bool | None,
-    settle: Callable[[ModelProto], None],
+    settle: Callable[[ModelProto], None] | None,
     layout: DataLayout,
     force: bool,
     dry_run: bool,

@@ -1,10 +1,10 @@
 """Correct declared types that an edit made wrong, by inference, with a note for each output."""
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 
-from onnx import GraphProto, TypeProto
+from onnx import GraphProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, RuntimeLost
 from onnxsurgeon_lite.graph import native
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_par
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import UNSETTLED
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, plain_domain
+from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.model.calls import check_functions
 
 BY_SHAPE_ALONE = frozenset((
@@ -190,17 +190,22 @@ def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
 
 def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
     """Return whether sizes can follow from computed numbers: propagating data doubles the time of inference."""
-    table = NodeTable.of(graph)
+    nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
+    if count is None:
+        # which operators there are is known; only nodes that matter are looked at
+        table, behind = NodeTable.of(graph), _BY_NUMBERS_BEHIND | {"Constant"}
+        if not (table.domains <= {""} and table.operators <= _KNOWN):
+            return True
+        nodes = [nodes[place] for place in table.encoded.mentioning(behind & table.operators)]
     read, constants = set[str](), set[str]()
-    for (operator, domain), reads, makes in islice(
-        zip(table.kinds, table.reads, table.makes, strict=True), count
-    ):
+    for node in nodes:
+        operator = node.op_type
         if operator in _BY_NUMBERS_BEHIND:  # shapes, axes, repeats
-            read.update(reads[1:])
+            read.update(node.input[1:])
         elif operator == "Constant":
-            constants.update(makes)
+            constants.update(node.output)
         # an unknown operator may compute a size
-        if plain_domain(domain) or operator not in _KNOWN:
+        if operator not in _KNOWN or not is_standard(node):
             return True
     # Numbers of initializers and inputs need no propagation, and those of Constants neither.
     given = (message.name for message in chain(graph.initializer, graph.input))
@@ -236,8 +241,8 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """Return the values and everything that depends on them."""
     found = set(values)
-    for row in map(index.rows.__getitem__, index.order):
-        if not found.isdisjoint(row.needs):
-            found.update(row.outputs)
+    for position in index.order:
+        if not found.isdisjoint(index.needs[position]):
+            found.update(index.table.makes[position])
             found.discard("")
     return found

@@ -639,3 +639,17 @@ def test_two_swapped_outputs_tell_nothing_of_the_dimensions_of_others():
         "changed output 'p': comes from",
         "changed output 'q': comes from",
     ]
+
+
+def test_a_type_that_is_declared_otherwise_is_found_among_many():
+    nodes = "".join(f"v{i + 1} = Relu(v{i}) " for i in range(300))
+    declared = ", ".join(f"float[2] v{i}" for i in range(1, 300))
+    model = osl.build(f"many (float[2] v0) => (float[2] v300) <{declared}> {{ {nodes} }}")
+    other = model.copy()
+    other.proto.graph.value_info[150].type.tensor_type.shape.dim[0].dim_value = 3
+    other.proto.graph.node[20].op_type = "Abs"
+
+    found = osl.diff(model, other)
+
+    assert "'v151': type float [2] -> float [3]" in str(found)
+    assert "Relu @20" in str(found)

@@ -8,7 +8,6 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.index import dims_of, onnx_opset
 from onnxsurgeon_lite.model import Model, drop, walk
 from onnxsurgeon_lite.model.messages import assign
@@ -340,26 +339,18 @@ class Resizing:
 
     def _declare(self, scope: Scope) -> None:
         graph, states = scope.graph, scope.states
-        declared = Declarations.of(around_nodes(graph))
         # (serialized type, state) -> sizes to set
         known = dict[Hashable, _Sizes]()  # many are equal
-        for place, (name, kind) in enumerate(zip(declared.names, declared.kinds, strict=True)):
-            state = states.get(name)
+        for info in chain(graph.value_info, graph.input, graph.output):
+            state = states.get(info.name)
             if state is None:
                 continue
+            kind = info.type.SerializeToString()
             new = known.get((kind, state.key))
             if new is None:
                 new = known[kind, state.key] = self._changed(kind, state)
-            if new:
-                _set_sizes(graph.value_info[place].type, new)
-            if self.emptying:
-                self._note_empty(scope, name, new)
-        for info in chain(graph.input, graph.output):  # inputs and outputs of the graph, one by one
-            state = states.get(info.name)
-            if state is not None:
-                new = self._changed(info.type.SerializeToString(), state)
-                _set_sizes(info.type, new)
-                self._note_empty(scope, info.name, new)
+            _set_sizes(info.type, new)
+            self._note_empty(scope, info.name, new)
 
     def _changed(self, declared: bytes, state: State) -> _Sizes:
         """Return the axes of a serialized type that get another size."""
