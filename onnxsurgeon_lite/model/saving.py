@@ -124,10 +124,9 @@ def save_settled(
         moved = compiled(model) if is_moved else ()
         beside = {path.parent / str(file.location): file for file in moved}
         data_files = _copy_files(beside, path, staging, force)
-        # as it was loaded: the file can be copied
         is_small = len(encoded) <= MAX_PROTOBUF
         if is_small and external is None and not text and _is_unedited(model, encoded):
-            return _copy_source(model, path, data_files, staging, force)
+            return _copy_source(model, path, data_files, staging, force)  # as it was loaded
         # data of another dtype, or more than protobuf takes
         is_large = external is None and embedded_size(model, False) > MAX_PROTOBUF
         if is_large or (external is None and _is_rewritten(model)):
