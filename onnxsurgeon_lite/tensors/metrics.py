@@ -1,4 +1,4 @@
-"""The metrics of a comparison: each is a class that sees two tensors block by block, and a line in one table."""
+"""The metrics of a comparison: each is a class that is given two tensors block by block, and a line of `METRICS`."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,8 @@ class Block:
         raw: (actual, reference) as they are.
         x, y: both in float64 or complex128, 0 where one is not finite.
         bad: where only one is finite, or both are not and differ; None where all are finite.
-        counts: NaN of both sides, then Inf of both. finite: how many elements are finite on both sides.
+        counts: NaN in actual and reference, Inf in actual and reference.
+        finite: how many elements are finite on both sides.
         row: the size of the last axis.
         power: the sum of squares of (x, y).
     """
@@ -74,7 +75,7 @@ class Block:
         return float(self.error @ self.error)
 
     def rows(self) -> list[Numbers]:
-        """Return (x, y) with the last axis apart."""
+        """Return (x, y) as matrices: each row is one of the last axis."""
         return [side.reshape(-1, self.row) for side in (self.x, self.y)]
 
     def ulps(self) -> NDArray[np.uint64] | None:
@@ -101,13 +102,13 @@ def _number_line(bits: NDArray[np.signedinteger]) -> NDArray[np.int64]:
 
 
 class Measuring(Protocol):
-    """Measures two tensors that pass by."""
+    """A metric at work: it is made for one comparison, and given each block once."""
 
     def add(self, block: Block) -> None:
-        """See the next block."""
+        """Take the next block into account."""
 
     def result(self) -> float | None:
-        """Return what all blocks gave; None where it means nothing."""
+        """Return the number for all blocks; None if it means nothing for these dtypes."""
 
 
 @dataclass
@@ -280,15 +281,15 @@ def _log_probabilities(rows: Numbers) -> Numbers:
 
 @dataclass(frozen=True)
 class ErrorMeasure:
-    """One number that says how far two tensors are apart.
+    """A metric in `METRICS`: one number that says how far two tensors are apart.
 
     Attributes:
         title: of its column.
         make: its class.
-        best: what equal tensors have: a metric that is 0 then is the better the smaller.
-        shown: whether each comparison has it; the others are measured where they decide.
-        rows: it sees whole rows of the last axis.
-        digits: that are shown.
+        best: its number for equal tensors. If that is 0, a smaller number is better, otherwise a larger one.
+        shown: each comparison measures it; others are measured only where they decide (`--metric`).
+        rows: its blocks have whole rows of the last axis.
+        digits: how many of its number are shown.
     """
 
     title: str

@@ -1,4 +1,8 @@
-"""Every command, with words that do something on the model that a mutant was made of."""
+"""Every command, with words that do something on the model that a mutant was made of.
+
+Words in capitals are replaced: MODEL and ORIGINAL by the mutant and what it was made of, INPUT, OUTPUT, VALUE, OTHER
+and WEIGHT by names of the model, OUT and LIMITS by options, PROMPT by a line for the prompt of `repl`.
+"""
 
 import shlex
 

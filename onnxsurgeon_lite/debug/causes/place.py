@@ -61,7 +61,13 @@ _BACK: Mapping[tuple[str, int], Callable[[Wide, Wide], Wide]] = {
 
 @dataclass(frozen=True)
 class RegionSample:
-    """What goes into a region and what should come out, by value; `recorded` reads any other value."""
+    """What goes into a region and what should come out, for one sample of the model's inputs.
+
+    Attributes:
+        inputs: value that enters -> what it is.
+        wanted: value that comes out -> its reference.
+        recorded: reads any other value.
+    """
 
     inputs: RunValues
     wanted: Arrays
@@ -294,17 +300,19 @@ class Place:
     """A region that computes something wrong from right inputs.
 
     Attributes:
-        whole: the model. positions: the region's nodes in it.
+        whole: the model.
+        positions: the nodes of the region in the model.
         index: the region as a model; its node `k` is `positions[k]`, under the name `node(k)`.
         value: the value that is wrong.
-        samples: the one that the search explains first.
+        samples: what enters and what should come out, for each sample; hypotheses are made from the first.
         nearby: recorded values from elsewhere that the region could read, in the first sample; inputs of `index` too.
         beside: constants from elsewhere that the region could read; initializers of `index` too.
         lacking: references nearby that no value of the model has.
-        changed: initializers that have other numbers in the model that computed the references: name -> those.
-        other: that model. stored_as: the names that values have there.
+        other: the model that computed the references, if it is given (`--against`).
+        changed: initializers that have other numbers in `other`: name -> those.
+        stored_as: the names that values have in `other`.
         module: the class of the module that computed the reference of the value; '' if that is not known.
-        left_out: what was not looked into, a sentence each.
+        left_out: what was not searched, a sentence each.
     """
 
     whole: GraphIndex
