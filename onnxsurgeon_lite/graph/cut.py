@@ -212,7 +212,9 @@ class _Network:
         name, is_exit = vertex
         # Edges, seen from their ends. entry -> exit costs what the value costs as an input of the part.
         if is_exit:
-            yield (name, False), self._cost(name) - self.flow[(name, False), vertex]
+            # an input of the graph costs more than all others together
+            cost = _NODES * (1 if name in self.index.producer else 1 + len(self.values))
+            yield (name, False), cost - self.flow[(name, False), vertex]
             # flow that can be taken back from the results
             for result in self.values.intersection(_results(self.index, name)):
                 yield (result, False), self.flow[vertex, (result, False)]
@@ -226,10 +228,6 @@ class _Network:
         reads = self.index.reads[position] if position is not None else ()
         for read in self.values.intersection(reads):
             yield (read, True), _UNLIMITED
-
-    def _cost(self, name: str) -> int:
-        """Return what a value costs as an input: an input of the graph more than all others together."""
-        return _NODES * (1 if name in self.index.producer else 1 + len(self.values))
 
     def path(self) -> dict[_Vertex, _Vertex | None]:
         """Search backward, breadth first, up to the source; return vertex -> the next one, None for a last value."""

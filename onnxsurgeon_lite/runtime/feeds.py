@@ -326,14 +326,11 @@ def _require_possible(name: str, shape: list[int]) -> None:
     # at least a byte for each element
     if len(shape) > _MOST_AXES or math.prod(shape) > memory or max(shape, default=0) > memory:
         raise FeedsError(
-            f"input {name!r} of shape {_sizes_text(shape)} cannot be made: it is too large",
+            # the first sizes of many
+            f"input {name!r} of shape [{', '.join(map(str, shape[:8]))}{', ...' if len(shape) > 8 else ''}] "
+            "cannot be made: it is too large",
             "choose other sizes with --dim",
         )
-
-
-def _sizes_text(shape: list[int]) -> str:
-    """Write the first sizes of a shape."""
-    return f"[{', '.join(map(str, shape[:8]))}{', ...' if len(shape) > 8 else ''}]"
 
 
 def _refuse_unknown(kind: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -252,7 +252,7 @@ def from_array(array: Array, name: str = "") -> TensorProto:
     )
 
 
-def unordered_digest(raw: bytes, data_type: int) -> str:
+def unordered_digest(raw: bytes | Array, data_type: int) -> str:
     """Return a digest of a tensor's elements that a transpose does not change."""
     size = byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
     elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)

@@ -44,9 +44,10 @@ class Head:
     @classmethod
     def of(cls, array: Array) -> "Head":
         """Return the largest row of a parameter."""
-        wide = array.astype(np.float32)
-        place = int(np.argmax(np.square(wide).sum(1)))
-        return cls((wide.shape[0], wide.shape[1]), place, wide[place].astype(np.float64))
+        # without a copy of all numbers
+        squares = np.einsum("ij,ij->i", array, array, dtype=np.float32, casting="unsafe")
+        place = int(np.argmax(squares))
+        return cls((array.shape[0], array.shape[1]), place, array[place].astype(np.float64))
 
 
 @dataclass(frozen=True)

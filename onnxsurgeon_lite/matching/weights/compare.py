@@ -215,7 +215,8 @@ class _WeightSearch:
         """Map order-independent digests to parameters, cast to each dtype of the model."""
         # digest -> parameters
         found = defaultdict(list)
-        dtypes = {tensors.numpy_dtype(tensor.data_type) for tensor in self.floats.values()}
+        # a parameter of another size is in no initializer
+        kinds = {(tensors.numpy_dtype(t.data_type), np.prod(t.dims)) for t in self.floats.values()}
         for number, name in enumerate(self.checkpoint):
             self.progress(f"{number} parameters read")
             array = self._read(name)
@@ -223,7 +224,8 @@ class _WeightSearch:
                 if self.in_blocks and array.ndim == _MATRIX:
                     self.heads[name] = Head.of(array)
                 # an exporter may have cast it to a dtype of the model
-                for dtype in {array.dtype} | dtypes:
+                dtypes = [dtype for dtype, size in kinds if size == array.size]
+                for dtype in dtypes:
                     with np.errstate(over="ignore"):
                         found[digest(array.astype(dtype, copy=False))].append(name)
                 # the weight of a norm may multiply as 1 + it
@@ -420,8 +422,15 @@ class _WeightSearch:
                 continue
             weight = find_blocks(name, blocks, self.heads, self._read, self.belonging)
             if weight is not None:
-                # rounding differs everywhere, so the finding says what is wrong, not this comparison
-                same = compare(blocks.numbers(), weight.stored.astype(blocks.dtype), _NEAR)
+                # Rounding differs everywhere, so the finding says what is wrong, not this comparison, which takes some
+                # rows at a time: those that differ most.
+                same = max(
+                    (
+                        compare(part.blocks.numbers(), part.stored.astype(blocks.dtype), _NEAR)
+                        for part in map(weight.part, blocks.parts())
+                    ),
+                    key=lambda each: each.max_abs,
+                )
                 listed, finding = ", ".join(weight.parameters), block_finding(weight)
                 self.found[name] = Weight(
                     name, listed, f"rounded with {blocks.bits} bits", same, finding
@@ -613,4 +622,4 @@ def _layouts(stored: Array, shape: Shape) -> Iterator[tuple[str, Shape | None, A
 def digest(array: Array) -> str:
     """Return a digest of the elements, in whatever order they are."""
     kind = tensors.data_type_of_numpy(array.dtype)
-    return tensors.unordered_digest(np.ascontiguousarray(array).tobytes(), kind)
+    return tensors.unordered_digest(np.ravel(array).view(np.uint8), kind)

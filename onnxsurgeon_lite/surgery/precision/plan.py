@@ -110,18 +110,15 @@ class Plan:
             names = [info.name for info in target.input]
             for tensor in target.initializer:
                 # an initializer that is an input, too, is a default: its dtype is the input's
-                if tensor.data_type == TensorProto.FLOAT and not self._is_default(
-                    scope, tensor.name
-                ):
+                is_input = tensor.name in scope.index.inputs and not scope.path
+                is_default = is_input and self.model.proto.ir_version >= 4
+                if tensor.data_type == TensorProto.FLOAT and not is_default:
                     scope.sites[tensor.name] = Site(tensor.name, scope, constant=tensor)
             names += [sparse.values.name for sparse in target.sparse_initializer]
         # inputs become narrow only with --io; the inputs of bodies are decided later
         for name in names:
             if name not in scope.sites and _is_float(scope.index, name):
                 scope.sites[name] = Site(name, scope, is_narrow=self.io)
-
-    def _is_default(self, scope: PrecisionScope, name: str) -> bool:
-        return name in scope.index.inputs and self.model.proto.ir_version >= 4 and not scope.path
 
     def _step(
         self, scope: PrecisionScope, position: int, versions: dict[str, int]

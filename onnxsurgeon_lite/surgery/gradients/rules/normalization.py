@@ -25,11 +25,6 @@ def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool 
     return (left - t.mean(scaled, s.a, axes) if centered else left) * inverse
 
 
-def _by_channel(s: GradientStep, slot: int) -> Term:
-    """Return an input with a number for each channel such that it broadcasts to the first input."""
-    return s.tape.op("Reshape", s.input(slot), [-1] + ([1] * (s.rank - 2)))
-
-
 def _local_response(s: GradientStep) -> Term:
     """Y = X * base^-beta, where base sums the squares of the neighboring channels."""
     size = s.integer("size")
@@ -88,7 +83,8 @@ LpNormalization       | unit_length()
 _WORDS: Words = {
     "through": _through,
     "standard": _standard,
-    "channels": _by_channel,
+    # a number for each channel, such that it broadcasts to the first input
+    "channels": lambda s, slot: s.tape.op("Reshape", s.input(slot), [-1] + [1] * (s.rank - 2)),
     "response": _local_response,
     "unit_length": _unit_length,
 }
