@@ -1,6 +1,6 @@
 """Remove what no output depends on."""
 
-from collections.abc import Container, Iterator, MutableSequence
+from collections.abc import Container, MutableSequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
@@ -8,7 +8,6 @@ from typing import ClassVar
 from onnx import (
     GraphProto,
     ModelProto,
-    NodeProto,
     SparseTensorProto,
     TensorAnnotation,
     TensorProto,
@@ -59,16 +58,13 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
             _drop_unknown(function.value_info, set(walk.outputs(function.node)))
         changes += removed
     # functions that no node calls, directly or by way of others
-    reached = {function_key(function) for function in reached_functions(proto, _all_nodes(proto))}
+    training = ((info.initialization, info.algorithm) for info in proto.training_info)
+    nodes = walk.nodes(chain([proto.graph], *training))
+    reached = {function_key(function) for function in reached_functions(proto, nodes)}
     idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
     changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
     drop_at(proto.functions, idle)
     return PassResult.of(model, result, changes, is_told=True)
-
-
-def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
-    training = ((info.initialization, info.algorithm) for info in proto.training_info)
-    return walk.nodes(chain([proto.graph], *training))
 
 
 def _training_needs(proto: ModelProto) -> set[str]:

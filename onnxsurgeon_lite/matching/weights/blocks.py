@@ -118,7 +118,9 @@ def find_blocks(
     parameters = joined(0)
     if not parameters:
         return None
-    stored = np.concatenate([read(each) for each in parameters])
+    parts = [read(each) for each in parameters]
+    # one alone is not copied
+    stored = np.concatenate(parts) if parts[1:] else parts[0]
     return BlockWeight(blocks, tuple(parameters), stored)
 
 
