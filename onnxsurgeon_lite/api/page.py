@@ -147,7 +147,9 @@ def sight_of_compared(index: "GraphIndex | None") -> "tuple[Sight, See]":
             # an output without a mismatch shows its first comparison
             comparison = wrong or next(iter(compared.values()), None)
             part = tensor_part(0, producer.get(name, -1), name, actual, reference, comparison)
-            sight.tensors += [part] if part is not None else []
+            # None of a value that cannot be drawn
+            if part is not None:
+                sight.tensors.append(part)
 
     return sight, see
 
@@ -214,7 +216,9 @@ def _compare(
         if is_shown or name in index.outputs:
             with_metrics = judge.compared(name, value, reference)
             part = tensor_part(0, index.producer[name], name, value, reference, with_metrics)
-            sight.tensors += [part] if part is not None else []
+            # None of a value that cannot be drawn
+            if part is not None:
+                sight.tensors.append(part)
     sight.measures.append(against_references(sight.compared, index))
 
 

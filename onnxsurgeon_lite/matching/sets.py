@@ -183,7 +183,9 @@ def compared(
     see: See = lambda *_: None,
 ) -> SetComparison:
     """Compare the values that were fetched with their references."""
-    inside, rule = known(index, reference), rule.for_references(reference)
+    # values of bodies that have references
+    inside = known(index, reference)
+    rule = rule.for_references(reference)
     result = SetComparison(left_over=list(reference.left_over), exchanged=reference.exchanged)
     for name, value in values:
         # an output that the runtime left out is missing, another value is none

@@ -149,7 +149,9 @@ def _check(path: Path, number: int, given: object, place: Callable[[str], Path])
         raise UsageError(
             f"opt of {where} is {level!r}", f"write one of {', '.join(get_args(OptLevel))}"
         )
-    feeds, how = given.get("feeds"), given.get("map")
+    # both may be left out
+    feeds = given.get("feeds")
+    how = given.get("map")
     return SuiteCheck(
         str(given.get("name", given["model"])),
         place(given["model"]),

@@ -249,8 +249,12 @@ class Comparison(Shown):
     def clear(self, note: str, allowed: float) -> None:
         """Let the two match although elements exceed their tolerance, and say why."""
         self.notes.append(note)
-        self.match, self.reason, self.exceeding = True, "", 0
-        self.worst, self.allowed = None, allowed
+        # no element counts as wrong now
+        self.match = True
+        self.reason = ""
+        self.exceeding = 0
+        self.worst = None
+        self.allowed = allowed
 
 
 def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> bool:
@@ -495,11 +499,13 @@ class _Verdict:
         if excess[top] > 0:
             self.exceeding += int((excess > 0).sum())
         if excess[top] > self.worst_excess:
-            self.worst_excess, self.worst_at = float(excess[top]), start + top
+            self.worst_excess = float(excess[top])
+            self.worst_at = start + top
             self.worst_allowed = float(bound[top])
         # of a match, the element with the largest difference is shown
         if not start or error[largest] > self.max_abs:
-            self.max_abs, self.allowed = float(error[largest]), float(bound[largest])
+            self.max_abs = float(error[largest])
+            self.allowed = float(bound[largest])
 
     def count_exactly(self, actual: Array, reference: Array) -> None:
         """Count integers above 2**53 that differ although their nearest float64 are equal."""
@@ -545,7 +551,9 @@ def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Arra
     nan, nan_reference, inf, inf_reference = verdict.counts
     result.nan = nan, nan_reference
     result.inf = inf, inf_reference
-    result.exceeding, result.max_abs = verdict.exceeding, verdict.max_abs
+    # what was counted, before the metric or the tolerance decides
+    result.exceeding = verdict.exceeding
+    result.max_abs = verdict.max_abs
     result.allowed = verdict.allowed
     if verdict.worst_at >= 0:
         a, r = actual.reshape(-1)[verdict.worst_at], reference.reshape(-1)[verdict.worst_at]
@@ -555,7 +563,8 @@ def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Arra
         result.allowed = verdict.worst_allowed
         result.max_abs = max(result.max_abs, difference)
     if verdict.non_finite >= 0:
-        result.non_finite, result.reason = _index(verdict.non_finite, actual.shape), "non-finite"
+        result.non_finite = _index(verdict.non_finite, actual.shape)
+        result.reason = "non-finite"
         # whatever the other elements are, each metric gets its worst: cosine NaN, decibels -Inf
         worse = {1.0: math.nan, math.inf: -math.inf}
         result.metrics = {n: worse.get(METRICS[n].best, v) for n, v in result.metrics.items()}

@@ -35,7 +35,9 @@ class Block:
 
     def __init__(self, start: int, raw: tuple[Array, Array], row: int) -> None:
         wide = np.complex128 if any(side.dtype.kind == "c" for side in raw) else np.float64
-        self.start, self.raw, self.row = start, raw, row
+        self.start = start
+        self.raw = raw
+        self.row = row
         self.x, self.y = (side.astype(wide) for side in raw)
         self.bad, self.counts, self.finite = None, [0] * 4, self.x.size
         self.power = self._power()
@@ -56,7 +58,9 @@ class Block:
         ]
         # both Inf of one sign, or both NaN, are equal
         self.bad = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
-        self.x, self.y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+        # 0 on both sides is no difference
+        self.x = np.where(finite, x, 0.0)
+        self.y = np.where(finite, y, 0.0)
         self.power = self._power()
 
     @cached_property

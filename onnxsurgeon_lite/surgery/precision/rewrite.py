@@ -138,12 +138,16 @@ class Rewriting:
                 node.input[slot] = self.names[site][step.wants(slot)]
         for slot, site in enumerate(step.outputs):
             if site is not None and site.constant is None:
-                node.output[slot] = self.names[site][site.is_narrow]
+                node.output[slot] = self._made_as(site)
         made = step.outputs[0] if step.outputs else None
         if made is not None and made.constant is not None:
             self._constant_node(step, made)
         elif made is not None and made.is_narrow and node.op_type in ("Cast", "ConstantOfShape"):
             self._set_dtype(node)
+
+    def _made_as(self, site: Site) -> str:
+        """Return the name under which a node makes a value; a simulation makes it under another."""
+        return self.names[site][site.is_narrow]
 
     def _set_dtype(self, node: NodeProto) -> None:
         """Make a node that chooses its dtype by an attribute choose the narrow one."""

@@ -192,7 +192,8 @@ def _running(s: GradientStep, x: Term) -> Term:
 
 def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
     """Return the weights of a direction: its slices of the node's inputs."""
-    t, op, size = s.tape, s.node.op_type, s.integer("hidden_size")
+    t = s.tape
+    op = s.node.op_type
 
     def of_direction(slot: int) -> Term | None:
         place = t.number(number, TensorProto.INT64)
@@ -201,13 +202,18 @@ def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
     # Activations of both directions are in one list, one after the other.
     each, width = len(_ACTIVATIONS[op]), _GATES[op]
     functions = [_PLAIN[n.lower()] for n in _names(s)[number * each : (number + 1) * each]]
-    inward, recurrence, bias = of_direction(1), of_direction(2), of_direction(_BIAS)
+    # the weights of the input, those of the state, both biases
+    inward = of_direction(1)
+    recurrence = of_direction(2)
+    bias = of_direction(_BIAS)
     assert inward is not None  # a recurrent node has weights
     assert recurrence is not None
     rows = x @ t.transposed(inward, [1, 0])
     peepholes, before_reset = of_direction(_PEEPHOLES), bool(s.integer("linear_before_reset"))
     transposed = t.transposed(recurrence, [1, 0])
-    clip, coupled = s.number("clip"), bool(s.integer("input_forget"))
+    clip = s.number("clip")
+    coupled = bool(s.integer("input_forget"))
+    size = s.integer("hidden_size")
     parts = _Weights(
         size, rows, transposed, None, peepholes, functions, before_reset, clip, coupled
     )
