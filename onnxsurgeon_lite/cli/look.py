@@ -87,7 +87,7 @@ def diff(
 
     Args:
         first: Model to read.
-        second: Model to compare it with.
+        second: Model to compare it with; optimized:MODEL is what onnxruntime makes of one.
         run: Run both on the same feeds, too.
         map: Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.
     """

@@ -184,7 +184,7 @@ def usual(
     """Declare the options that mean the same in most commands; only the signature and the help are used.
 
     Args:
-        model: Model to read.
+        model: Model to read; optimized:MODEL is what onnxruntime makes of one.
         output: Where to write; by default a named file here.
         force: Overwrite what is there.
         dry_run: Say what would be made or changed, no more.
@@ -198,7 +198,7 @@ def usual(
         dim: Size of a symbolic dimension in made feeds.
         fill: How an input is made: zeros, ones, normal, uniform:lo,hi, numbers or a file.
         opt: Graph optimization level of the runtime.
-        runtime: Runtime: ort, reference, openvino, command:PROGRAM, torch:FILE.py:FUNCTION, or a plugin.
+        runtime: Runtime: ort, ort:version=1.20.1, ort:python=PATH, reference, openvino, command:PROGRAM, torch:FILE:FN.
         provider: Execution provider: cpu, cuda, or its full name.
         threads: Threads of the runtime; 0 lets it choose.
         timeout: Seconds that the runtime, or ONNX's inference, may take.

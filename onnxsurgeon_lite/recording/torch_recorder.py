@@ -12,6 +12,8 @@ root module has the name of its class. An input keeps its name: the first call o
 `encoder#1`. Modules are recorded in evaluation mode, like exporters do.
 """
 
+from __future__ import annotations  # an older Python may run it
+
 import argparse
 import contextlib
 import ctypes
@@ -315,7 +317,7 @@ def _on_device_of(module: torch.nn.Module, sample: ModuleCall) -> ModuleCall:
 
 
 def _write_inputs(
-    writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, input_names: Sequence[str]
+    writer: _Folder, module: torch.nn.Module, sample: ModuleCall, input_names: Sequence[str]
 ) -> None:
     try:
         # as Python binds them, so names are those of the parameters
@@ -347,13 +349,15 @@ def _renamed(names: list[str], inputs: Sequence[str]) -> dict[str, str]:
     known = {_layer_and_kind(name): name for name in left}
     if set(map(_layer_and_kind, others)) == known.keys() and len(known) == len(left):
         left = [known[_layer_and_kind(name)] for name in others]
-    return {name: name for name in names} | dict(zip(others, left, strict=False))
+    renamed = {name: name for name in names}
+    renamed.update(zip(others, left))  # noqa: B905  `strict` came with Python 3.10
+    return renamed
 
 
 def _layer_and_kind(name: str) -> tuple[tuple[str, ...], str]:
     """Return the numbers in a name, and its last word in the singular."""
     words = re.findall(r"[a-z]+", name.lower())
-    return tuple(re.findall(r"\d+", name)), words[-1].removesuffix("s") if words else ""
+    return tuple(re.findall(r"\d+", name)), re.sub("s$", "", words[-1]) if words else ""
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
@@ -381,7 +385,7 @@ def _parts(name: str, value: object, depth: int = 4) -> list[tuple[str, object]]
         items = list(getattr(value, "__dict__", {}).items())
     else:
         items = [(str(number), leaf) for number, leaf in enumerate(leaves)]
-    found = list[tuple[str, object]]()
+    found: list[tuple[str, object]] = []
     for key, part in items:
         if isinstance(part, torch.Tensor):
             found.append((f"{name}[{key}]", part))
@@ -400,7 +404,7 @@ def _fits(patterns: Sequence[str], path: str) -> bool:
 
 
 def _record_calls(
-    writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, scopes: Sequence[str]
+    writer: _Folder, module: torch.nn.Module, sample: ModuleCall, scopes: Sequence[str]
 ) -> None:
     """Store the output of each submodule, before an in-place operation can overwrite it."""
     # path -> how often it was called
@@ -421,7 +425,7 @@ def _record_calls(
 
         return hook
 
-    names = dict[torch.nn.Module, str]()
+    names: dict[torch.nn.Module, str] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         if not _fits(scopes, path):
             continue
@@ -455,7 +459,7 @@ def _caller() -> str:
 
 
 def _record_operators(
-    writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, scopes: Sequence[str]
+    writer: _Folder, module: torch.nn.Module, sample: ModuleCall, scopes: Sequence[str]
 ) -> None:
     """Store the output of each operator of the exported program, under the dynamo exporter's names."""
     try:
@@ -499,7 +503,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":
+def _decompositions() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     """Return the dynamo exporter's decompositions, if it is installed."""
     try:
         from torch.onnx._internal.exporter import _decomp, _registration
@@ -543,15 +547,15 @@ class _Folder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sample = 0
-        self.entries = list[dict[str, object]]()
-        self.notes = list[str]()
+        self.entries: list[dict[str, object]] = []
+        self.notes: list[str] = []
         # (sample, name)
-        self._names = set[tuple[int, str]]()
+        self._names: set[tuple[int, str]] = set()
         # memory, shape, strides and dtype -> (the tensor, its version, where it was written)
-        self._written = dict[object, tuple[weakref.ref[torch.Tensor], int, dict[str, object]]]()
+        self._written: dict[object, tuple[weakref.ref[torch.Tensor], int, dict[str, object]]] = {}
         self._made = False
 
-    def __enter__(self) -> "_Folder":
+    def __enter__(self) -> _Folder:
         try:
             # a folder that this process made is removed again after an error
             self._made = not self.folder.exists()
@@ -618,7 +622,10 @@ class _Folder:
             where = self._write(tensor)
             self._written[key] = weakref.ref(tensor), tensor._version, where
         self._names.add((self.sample, name))
-        self.entries.append({"name": name, "sample": self.sample} | where | known)
+        entry = {"name": name, "sample": self.sample}
+        entry.update(where)
+        entry.update(known)
+        self.entries.append(entry)
 
     def _write(self, tensor: torch.Tensor) -> dict[str, object]:
         data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
@@ -629,8 +636,12 @@ class _Folder:
                 self._file.write((ctypes.c_char * length).from_address(data.data_ptr()))
             except OSError as error:
                 raise self._cannot_write(error) from error
-        where = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape)}
-        return where | {"offset": offset, "length": length}
+        return {
+            "dtype": DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "offset": offset,
+            "length": length,
+        }
 
     def _index(self, name: str) -> str:
         values = ",\n  ".join(map(json.dumps, self.entries))

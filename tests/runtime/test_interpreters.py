@@ -89,7 +89,7 @@ LATER = {"removeprefix", "removesuffix", "pairwise", "lcm", "bit_count", "cache"
 """What Python 3.8 has not."""
 
 
-@pytest.mark.parametrize("file", ["guard.py", "runtime/worker.py"])
+@pytest.mark.parametrize("file", ["guard.py", "runtime/worker.py", "recording/torch_recorder.py"])
 def test_a_file_that_other_interpreters_run_needs_python_3_8(file):
     tree = ast.parse((ROOT / "onnxsurgeon_lite" / file).read_text(), feature_version=(3, 8))
 
@@ -108,12 +108,14 @@ def evaluated(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_later(node: ast.AST) -> bool:
-    """Return whether it is `list[int]` or the like, `zip(strict=...)`, or a name of a later Python."""
+    """Return whether it is `list[int]`, `zip(strict=...)`, `a | b` of tables or types, or a later name."""
     match node:
         case ast.Subscript(value=ast.Name(id=name)):
             return name in {"dict", "list", "set", "tuple", "type", "frozenset", "Iterator"}
         case ast.Call(func=ast.Name(id="zip"), keywords=keywords):
             return bool(keywords)
+        case ast.BinOp(op=ast.BitOr()):
+            return True
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name in LATER
     return False
