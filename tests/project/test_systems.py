@@ -1,6 +1,7 @@
 """The simulated systems: what they lack is hidden from the package, and it works all the same."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,20 @@ def test_a_command_answers(system, words, says):
     process = seen(system, "-m", "onnxsurgeon_lite", *words, cwd=FIXTURES)
 
     assert says in process.communicate()[0]
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("system", ["macos", "windows"])
+def test_a_model_at_a_path_of_more_than_260_characters_is_edited_in_place(system, tmp_path):
+    folder = tmp_path / ("long " * 25) / ("paths " * 25)
+    folder.mkdir(parents=True)
+    model = shutil.copy(FIXTURES / "external.onnx", folder)
+    shutil.copy(FIXTURES / "external.data", folder)
+
+    words = ("edit", "set", model, "doc_string=edited", "--in-place", "--verify")
+    process = seen(system, "-m", "onnxsurgeon_lite", *words)
+
+    assert "wrote" in process.communicate()[0]
     assert process.returncode == 0
 
 

@@ -1,15 +1,17 @@
 """onnxruntime of another interpreter: `runtime=ort:python=PATH`."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import onnxsurgeon_lite as osl
-from kit import FIXTURES, ROOT
+from kit import COMMAND, FIXTURES, ROOT
 from kit.older import POOLED
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, with_settings, words_of
@@ -83,6 +85,18 @@ def test_an_older_version_shows_what_it_made_of_a_model_and_its_times(older):
     assert fused
     assert {node.provider for node in placed.nodes} == {"CPUExecutionProvider"}
     assert timed.total.seconds > 0
+
+
+def test_what_an_older_version_records_agrees_with_it_alone(model_of, older, tmp_path):
+    old = ["--runtime", f"ort:python={older}"]
+    onnx.save(model_of(POOLED).materialize(), tmp_path / "m.onnx")
+
+    def ended(*words):
+        return subprocess.run([*COMMAND, *words], cwd=tmp_path, check=False).returncode
+
+    assert ended("record", "m.onnx", "-o", "refs", *old) == 0
+    assert ended("compare", "m.onnx", "refs", *old) == 0
+    assert ended("compare", "m.onnx", "refs") == 1
 
 
 LATER = {"removeprefix", "removesuffix", "pairwise", "lcm", "bit_count", "cache", "batched"}
