@@ -162,12 +162,16 @@ def bisect(
         return _bisect(model, side, feeding, searching, writing, how_all)
     side.require_one()
     from onnxsurgeon_lite.api.versions import neighbors
+    from onnxsurgeon_lite.atomic import write_text
 
     before, after, said = neighbors(model, feeding, versions, how_all)
     side = replace(side, a=before, b=after, versions=None)
     result = _bisect(model, side, feeding, searching, writing, how_all)
-    # first of all which versions were compared
+    # first of all which versions were compared; the report goes into an issue alone
     result.notes.insert(0, said)
+    if result.reproducer is not None:
+        report = result.reproducer / "report.md"
+        write_text(report, f"{report.read_text(encoding='utf-8')}\n{said}.\n")
     return result
 
 

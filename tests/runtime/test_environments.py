@@ -64,6 +64,7 @@ def test_the_first_version_that_differs_is_named_with_its_node_and_who_errs(mode
         found.notes[0]
         == "onnxruntime 1.21.0 is the first version whose outputs differ from those of 1.20.1"
     )
+    assert found.notes[0] in (found.reproducer / "report.md").read_text()
     culprit = found.culprits[0]
     assert (culprit.op_type, culprit.findings[0].verdict) == ("AveragePool", "kernel")
     assert "ort:version=1.20.1 computes AveragePool wrongly" in culprit.findings[0].because
