@@ -49,7 +49,7 @@ from onnxsurgeon_lite.model import (
     walk,
 )
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key, check_functions
-from onnxsurgeon_lite.model.wire import len_field
+from onnxsurgeon_lite.model.wire import LARGE, len_field
 
 MAIN = ""
 FUNCTION_PATH = "fn:"
@@ -706,7 +706,12 @@ def _small_part(
 def _drop_defaults(graph: GraphProto, model: ModelProto) -> None:
     # in an older file every initializer is an input, and runtimes take it for constant
     if model.ir_version >= 4:
+        # of what is large and in memory, inference needs the types alone
         inputs = by_name(graph.input)
+        for tensor in graph.initializer:
+            name = tensor.name
+            if len(tensor.raw_data) > LARGE and name not in inputs:
+                inputs[name] = graph.input.add(name=name, type=tensor_type(tensor))
         drop(graph.initializer, lambda tensor: tensor.name in inputs)
 
 

@@ -228,7 +228,8 @@ class _Moving:
     def _takes(self, node: NodeProto, slot: int) -> bool:
         """Return whether a node takes the new dtype without a Cast, and computes the same."""
         schema = schema_of(self.index, node) if is_standard(node) else None
-        if schema is None or not _is_lossless(self.new, self.old):
+        one, two = map(dtypes.numpy_dtype, (self.new, self.old))
+        if schema is None or not np.can_cast(one, two, "safe"):
             return False
         variable = schema.inputs[min(slot, len(schema.inputs) - 1)].type_str
         others = [p.type_str for p in chain(schema.inputs, schema.outputs)]
@@ -239,8 +240,3 @@ class _Moving:
 def _allows(schema: Schema, variable: str, data_type: int) -> bool:
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     return f"tensor({dtypes.dtype_name(data_type)})" in allowed.get(variable, [variable])
-
-
-def _is_lossless(data_type: int, other: int) -> bool:
-    one, two = (dtypes.numpy_dtype(kind) for kind in (data_type, other))
-    return bool(np.can_cast(one, two, "safe"))

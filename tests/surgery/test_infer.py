@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Expose, GraphIndex, Model
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.index import serialized_part
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.surgery.symbolic.expressions import Expressions
 
@@ -389,3 +390,24 @@ def test_sizes_without_names_keep_the_names_that_a_first_step_gave_them():
 
     assert result.match
     assert len(result.model.proto.graph.node) == 27  # of 31
+
+
+@pytest.mark.parametrize("nodes", [1, 300])
+def test_the_numbers_of_a_large_weight_in_memory_are_not_sent_to_inference(nodes):
+    """Types need the shape alone; a process of its own would hold the numbers once more."""
+    adds = [helper.make_node("Add", [f"h{i}", "w"], [f"h{i + 1}"]) for i in range(nodes)]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 500])
+        for name in ("h0", f"h{nodes}")
+    ]
+    graph = helper.make_graph(adds, "g", ends[:1], ends[1:])
+    model = Model(helper.make_model(graph, ir_version=10))
+    weight = np.ones((4, 500), np.float32)
+    model.proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+
+    sent = serialized_part(model, None, lambda _: None)
+
+    assert len(sent) < 1000 + 60 * nodes
+    assert weight.tobytes() not in sent
+    types = osl.infer(model).model.proto.graph.value_info
+    assert [info.name for info in types] == [f"h{i}" for i in range(1, nodes)]

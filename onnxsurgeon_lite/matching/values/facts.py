@@ -227,7 +227,8 @@ def _see_values(
     observer.feed(feeds)
     for part, _ in observer.parts(index.producer, progress):
         observer.fetch([], keep=part)
-        large = [n for n in part if n not in blocked and _is_large_float(observer, n)]
+        floats = [n for n in part if observer.kept[n].tensor_type.elem_type in SIGNED]
+        large = [n for n in floats if n not in blocked and runtime.held[n] > _SMALL_BYTES]
         for name, shape, signature in runtime.signatures(large):
             facts[name].shape, facts[name].signature = shape, signature
         for name, value in runtime.get([n for n in part if n not in large]):
@@ -235,11 +236,6 @@ def _see_values(
                 facts[name].blocked = True
                 value = unblocked(value, block)
             facts[name].see(value)
-
-
-def _is_large_float(observer: Observer, name: str) -> bool:
-    data_type = observer.kept[name].tensor_type.elem_type
-    return data_type in SIGNED and observer.runtime.held[name] > _SMALL_BYTES
 
 
 def _sources(index: GraphIndex, feeds: Feeds) -> tuple[dict[int, tuple[str, ...]], set[str]]:

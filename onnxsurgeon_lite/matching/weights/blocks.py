@@ -46,8 +46,9 @@ class Head:
         """Return the largest row of a parameter."""
         # without a copy of all numbers
         squares = np.einsum("ij,ij->i", array, array, dtype=np.float32, casting="unsafe")
-        place = int(np.argmax(squares))
-        return cls((array.shape[0], array.shape[1]), place, array[place].astype(np.float64))
+        place = int(squares.argmax())
+        rows, width = array.shape
+        return cls((rows, width), place, array[place].astype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -259,5 +260,5 @@ class _Parted:
 
 
 def _cosine(one: Wide, other: Wide) -> float:
-    size = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / size if size else 0.0
+    size = np.linalg.norm(one) * np.linalg.norm(other)
+    return float(one @ other / size) if size else 0.0

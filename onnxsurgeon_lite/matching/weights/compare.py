@@ -450,8 +450,8 @@ class _WeightSearch:
             weight.finding = "; ".join(filter(None, [finding, weight.finding]))
 
     def _holds(self, array: Array, parameter: str) -> bool:
-        layouts = _layouts(self._read(parameter), array.shape)
-        return any(np.array_equal(array, stored) for _, _, stored in layouts)
+        stored = self._read(parameter)
+        return any(np.array_equal(array, each) for _, _, each in _layouts(stored, array.shape))
 
     def _place(self, equal: Mapping[str, Sequence[str]]) -> None:
         """Note which weights have the contents of several parameters, and which are known by their place."""
