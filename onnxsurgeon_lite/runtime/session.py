@@ -1,6 +1,7 @@
 """Sessions in the child process: open a model, put values, run, fetch."""
 
 import math
+import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -213,7 +214,7 @@ class Runtime:
                 providers=[provider],
                 threads=options.threads,
                 lean=options.lean,
-                ops_libraries=list(options.ops_libraries),
+                ops_libraries=list(map(os.path.abspath, options.ops_libraries)),
                 disabled=list(options.disabled),
                 settings=dict(options.settings),
                 optimized=str(optimized or ""),

@@ -98,6 +98,8 @@ _RESIDENT = 256 << 20  # bytes of mapped files that can stay in memory while a s
 _RECORD = "session.record_ep_graph_assignment_info"
 _LOOK = 0.01  # seconds between two checks of it
 _DONTNEED = 4  # MADV_DONTNEED
+_LOOKS_HERE = [int(number) for number in ort.__version__.split(".")[:2]] < [1, 21]
+"""It looks for some weights in the working folder, whatever folder it is given."""
 
 
 class Worker:
@@ -168,8 +170,9 @@ class Worker:
         self.session = None
         # shelved tensors live through one more session
         self.before, self.shelved = self.shelved, []
-        if folder and not _is_utf8(folder):
-            os.chdir(folder)  # the runtime takes no other text than UTF-8
+        # the runtime takes no other text than UTF-8
+        if folder and (_LOOKS_HERE or not _is_utf8(folder)):
+            os.chdir(folder)
             folder = "."
         options = ort.SessionOptions()
         options.graph_optimization_level = _LEVELS[opt]

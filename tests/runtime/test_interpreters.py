@@ -87,6 +87,16 @@ def test_an_older_version_shows_what_it_made_of_a_model_and_its_times(older):
     assert timed.total.seconds > 0
 
 
+def test_an_older_version_finds_weights_in_files_wherever_they_are(older, tmp_path, monkeypatch):
+    """Before 1.21 it looks for them in the working folder, where the model lies, or its optimized form."""
+    monkeypatch.chdir(tmp_path)
+    old = f"ort:python={older}"
+
+    assert list(osl.run(FIXTURES / "external.onnx", runtime=old)) == ["y"]
+    result = osl.bisect(FIXTURES / "whole_model.onnx", a=f"runtime={old}", b="runtime=ort")
+    assert result.verdict == "agrees"
+
+
 def test_what_an_older_version_records_agrees_with_it_alone(model_of, older, tmp_path):
     old = ["--runtime", f"ort:python={older}"]
     onnx.save(model_of(POOLED).materialize(), tmp_path / "m.onnx")
