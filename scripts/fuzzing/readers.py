@@ -242,7 +242,7 @@ def _polygraphy() -> bytes:
 
 def _etdump(folder: Path) -> bytes:
     """Copy the buffer of a real dump; the dump is what gets damaged."""
-    kept = Path(__file__).resolve().parents[2] / "fixtures/references/executorch"
+    kept = Path(__file__).resolve().parents[2] / "fixtures/executorch"
     (folder / "etdump/damaged.bin").write_bytes((kept / "layers.bin").read_bytes())
     return (kept / "layers.etdp").read_bytes()
 

@@ -1,6 +1,6 @@
 """References of ExecuTorch: ETDumps, with the buffer of their numbers.
 
-fixtures/references/executorch holds Linear(12, 24), ReLU, Linear(24, 20) and Softmax as ONNX, feeds, and what
+fixtures/executorch holds Linear(12, 24), ReLU, Linear(24, 20) and Softmax as ONNX, feeds, and what
 ExecuTorch 1.5.1 stored of a run on them (portable kernels; the end of the buffer, which is empty, is cut off).
 """
 
@@ -16,7 +16,7 @@ from kit import FIXTURES
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import SurgeonError
 
-KEPT = FIXTURES / "references/executorch"
+KEPT = FIXTURES / "executorch"
 DUMP = KEPT / "layers.etdp"
 FLOAT, HALF, COMPLEX = 6, 5, 9
 
