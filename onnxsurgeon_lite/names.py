@@ -137,9 +137,14 @@ def listed(names: Iterable[str]) -> str:
     return ",".join(name.replace("\\", "\\\\").replace(",", "\\,") for name in names)
 
 
+def joined(names: Iterable[object]) -> str:
+    """Quote names, for a message."""
+    return ", ".join(map(repr, names))
+
+
 def few(names: Sequence[str]) -> str:
     """Quote the first names of many, for a message."""
-    return ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "")
+    return joined(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def first(texts: Sequence[str], most: int) -> str:

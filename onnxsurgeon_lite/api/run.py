@@ -418,8 +418,6 @@ def _decoded(
     step_feeds: Place,
 ) -> "DecodeComparison":
     """Let a model decode beside another one, or a recording."""
-    if not is_model(actual):
-        raise UsageError("a model is needed to decode", "give an .onnx file first")
     if not call.sequence:
         raise UsageError(
             "nothing says which outputs are the cache of the next step",
@@ -429,33 +427,54 @@ def _decoded(
     from onnxsurgeon_lite.matching import decode as decoding
     from onnxsurgeon_lite.tensors.references import Samples, save_tensors
 
-    sequence = call.sequence
-
-    def side(model: object, child: "Child | None") -> "Decoder":
-        return decoding.Decoder.of(call.index(model), call.started(child), decode, sequence)
-
-    ours = side(actual, child)
+    given = None if feeds is None else Samples(cast("Tensors", feeds)).first()
+    model = _decoder(call, actual, given, decode, child)
+    if model is None:
+        raise UsageError("a model is needed to decode", "give an .onnx file first")
     # a recording has its own prompt, as a model has none
-    if is_model(reference):
-        wanted = decoding.greedy(side(reference, None), _prompt(call, ours, feeds))
+    if other := _decoder(call, reference, given, decode):
+        wanted = decoding.greedy(other, _prompt(call, model, given))
     else:
         stored = Samples(cast("Tensors", reference))
-        wanted = decoding.recorded(stored, ours.tokens, ours.logits)
-    result = decoding.decode(ours, wanted, steps, call.progress)
+        wanted = decoding.recorded(stored, model.tokens, model.logits)
+    result = decoding.decode(model, wanted, steps, call.progress)
     if step_feeds is not None and result.feeds:
         save_tensors(Path(step_feeds), result.feeds)
     return call.done(result)
 
 
-def _prompt(call: Call, model: "Decoder", feeds: "Tensors | Sequence[Tensors] | None") -> "Array":
+def _decoder(
+    call: Call,
+    given: object,
+    feeds: "ReferenceSet | None",
+    decode: "Mapping[str, str]",
+    child: "Child | None" = None,
+) -> "Decoder | None":
+    """Return what decodes with a model, or with the last of a folder's stages; None of tensors."""
+    from onnxsurgeon_lite.matching.decode import Decoder, passed_on
+    from onnxsurgeon_lite.matching.suite import read_stages
+
+    stages = read_stages(Path(given)) if isinstance(given, str | PathLike) else {}
+    if not stages and not is_model(given):
+        return None
+    indexes = [call.index(model) for model in stages or [given]]
+    runtime = call.started(child)
+    # the other stages run once, in the same process
+    passed = passed_on(stages.values(), indexes, feeds, runtime)
+    return Decoder.of(indexes[-1], runtime, decode, call.sequence or {}, passed)
+
+
+def _prompt(call: Call, model: "Decoder", feeds: "ReferenceSet | None") -> "Array":
     """Return the tokens that a decoder is fed first."""
     import numpy as np
 
     from onnxsurgeon_lite.runtime.feeds import make_feeds
-    from onnxsurgeon_lite.tensors.references import Samples
 
+    # the stage before may pass it on, where both read an input of this name
+    if model.tokens in model.passed:
+        return model.passed[model.tokens]
     if feeds is not None:
-        return np.asarray(Samples(cast("Tensors", feeds)).first().read(model.tokens))
+        return np.asarray(feeds.read(model.tokens))
     made, _ = make_feeds(model.index, call.recipe())
     prompt = np.asarray(made[model.tokens])
     call.notes.append(f"made the prompt {prompt.tolist()}; the cache is empty")

@@ -29,7 +29,8 @@ def look_around(model: Path | None, want_reference: bool) -> Discovered:
         UsageError: nothing, or more than one thing, fits.
     """
     config = read_toml(CONFIG, Path()) if os.path.lexists(CONFIG) else {}
-    config.pop("check", None)  # of `test`
+    for other in ("check", "stage"):  # of `test`, and of `compare --decode`
+        config.pop(other, None)
     if config:
         return _configured(config, model, want_reference)
     models = [model] if model else sorted(p for p in Path().glob("*.onnx"))

@@ -5,6 +5,7 @@ from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds, sizes_of
 from onnxsurgeon_lite.surgery.types import infer
 from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, is_array
@@ -27,12 +28,12 @@ def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[
     without = [name for name in outputs if not judge.can_judge(name)]
     notes = []
     if without and targets:
-        shown = ", ".join(map(repr, without[:5]))
+        shown = joined(without[:5])
         notes.append(f"output {shown} has no reference: not compared")
     if not targets:
         # the last comparable values: no other one depends on them
         targets = space.names(sorted(comparable - space.ancestors(comparable)))
-        shown = ", ".join(map(repr, targets[:5]))
+        shown = joined(targets[:5])
         notes.append(f"no output has a reference: compared {shown} instead")
     for name in targets:
         _require_fitting(space, judge, name)

@@ -50,6 +50,7 @@ from onnxsurgeon_lite.model import (
 )
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key, check_functions
 from onnxsurgeon_lite.model.wire import LARGE, len_field
+from onnxsurgeon_lite.search.grouping import groups
 
 MAIN = ""
 FUNCTION_PATH = "fn:"
@@ -163,11 +164,8 @@ class GraphIndex:
     @cached_property
     def named(self) -> dict[str, list[int]]:
         """Name -> the nodes with this name."""
-        found = defaultdict[str, list[int]](list)
-        for position, node in enumerate(self.nodes):
-            if name := node.name:
-                found[name].append(position)
-        return dict(found)
+        called = ((node.name, position) for position, node in enumerate(self.nodes))
+        return dict(groups(pair for pair in called if pair[0]))
 
     def called(self, name: str) -> list[int]:
         """Return the nodes with one of a few names."""
@@ -298,10 +296,8 @@ class GraphIndex:
     @cached_property
     def operators(self) -> dict[str, list[int]]:
         """Operator type -> its nodes, in any domain."""
-        found = defaultdict[str, list[int]](list)
-        for position, (op_type, _) in enumerate(self.table.kinds):
-            found[op_type].append(position)
-        return dict(found)
+        kinds = enumerate(self.table.kinds)
+        return dict(groups((op_type, position) for position, (op_type, _) in kinds))
 
     @cached_property
     def types(self) -> "_Types":

@@ -1,6 +1,6 @@
 """A language model that decodes the text of another, or of a recording: where their greedy tokens differ first."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,11 +10,11 @@ from onnxsurgeon_lite.errors import FeedsError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
 from onnxsurgeon_lite.matching.samples import carried_by
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
-from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.run import opened
+from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from
+from onnxsurgeon_lite.runtime.run import opened, run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Stored, Wide, numpy_dtype, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MASK, _POSITIONS = "attention_mask", "position_ids"
@@ -71,6 +71,7 @@ class Decoder:
     Attributes:
         carry: input -> the output of the step before that it gets.
         held: what those inputs are fed next.
+        passed: input -> what another model gives it, the same at each step.
     """
 
     index: GraphIndex
@@ -78,6 +79,7 @@ class Decoder:
     logits: str
     tokens: str
     carry: Mapping[str, str]
+    passed: Mapping[str, Array]
     held: dict[str, Array] = field(default_factory=dict)
     count: int = 0
 
@@ -88,6 +90,7 @@ class Decoder:
         runtime: Runtime,
         decode: Mapping[str, str],
         sequence: Mapping[str, str],
+        passed: Mapping[str, Array],
     ) -> "Decoder":
         """Return a decoder whose cache is empty.
 
@@ -98,13 +101,14 @@ class Decoder:
             raise UsageError("--decode names one output and one input", "such as logits=input_ids")
         # input of the tokens -> output with their logits
         ((tokens, logits),) = carried_by(index, decode).items()
-        found = cls(index, runtime, logits, tokens, carried_by(index, sequence))
-        known = {tokens, _MASK, _POSITIONS, *found.carry, *index.initializers}
-        # the runs can go on only if every input is known: tokens, mask, positions, caches and defaults
+        found = cls(index, runtime, logits, tokens, carried_by(index, sequence), passed)
+        known = {tokens, _MASK, _POSITIONS, *(found.carry.keys() ^ passed), *index.initializers}
+        # the runs can go on only if every input is known: tokens, mask, positions, caches, what another model
+        # gives, and defaults
         strange = [name for name in index.inputs if name not in known]
         if strange:
             raise UsageError(
-                f"input {strange[0]!r} has no value for the next step",
+                f"input {strange[0]!r} has no value for the next step, or two",
                 "pass an output on with --sequence OUTPUT=INPUT, or freeze it: onnxdbg edit freeze",
             )
         found.held = {name: found._empty(name) for name in found.carry}
@@ -114,7 +118,7 @@ class Decoder:
     def run(self) -> Callable[[Feeds], Mapping[str, object]]:
         return opened(self.index, self.runtime)
 
-    def feeds(self, tokens: Array) -> Feeds:
+    def feeds(self, tokens: Array) -> dict[str, Array]:
         """Return the feeds of the next step: its tokens, a mask of ones, positions that go on, the cache.
 
         Raises:
@@ -125,19 +129,19 @@ class Decoder:
                 f"{self.tokens!r} is fed {list(tokens.shape)}; one text is decoded",
                 "feed it as [1, N]",
             )
-        batch, new = tokens.shape
-        found: dict[str, Array] = {self.tokens: tokens.astype(self._dtype(self.tokens))}
+        count = self.count + tokens.size
+        found = {**self.passed, self.tokens: tokens.astype(self._dtype(self.tokens))}
         if _MASK in self.index.inputs:
-            found[_MASK] = np.ones((batch, self.count + new), self._dtype(_MASK))
+            found[_MASK] = np.ones((1, count), self._dtype(_MASK))
         if _POSITIONS in self.index.inputs:
-            positions = np.arange(self.count, self.count + new, dtype=self._dtype(_POSITIONS))
-            found[_POSITIONS] = np.broadcast_to(positions, (batch, new)).copy()
+            positions = np.arange(self.count, count, dtype=self._dtype(_POSITIONS))
+            found[_POSITIONS] = positions[None]
         return {**found, **self.held}
 
-    def step(self, feeds: Feeds) -> Wide:
+    def step(self, feeds: Mapping[str, Array]) -> Wide:
         """Run one step; return the logits after its last token, and keep the cache."""
-        made = self.run(feeds)
-        self.count += np.asarray(feeds[self.tokens]).shape[1]
+        made = self.run(dict(feeds))
+        self.count += feeds[self.tokens].size
         self.held = {name: np.asarray(made[output]) for name, output in self.carry.items()}
         return _after_last(made[self.logits], self.logits)
 
@@ -154,6 +158,32 @@ class Decoder:
             known_size(dim) or sizes.get(dim.dim_param, int(not at)) for at, dim in enumerate(dims)
         ]
         return np.zeros(shape, self._dtype(name))
+
+
+def passed_on(
+    stages: Iterable[Mapping[str, str]],
+    indexes: Sequence[GraphIndex],
+    given: ReferenceSet | None,
+    runtime: Runtime,
+) -> dict[str, Array]:
+    """Run all models of a folder but the last; return what that one is fed by the others.
+
+    Args:
+        stages: what each model passes on: its output, or what is given -> input of the next one.
+
+    Raises:
+        FeedsError: an input is neither given nor passed on.
+        UnknownNameError: a stage passes on what there is not, or to an input that there is not.
+    """
+    known, passed = dict[str, Stored](), dict[str, Array]()
+    if given is not None and stages:
+        known = {name: given.read(name) for name in given}
+    for links, index, following in zip(stages, indexes, indexes[1:], strict=False):
+        known |= present(run(index, feeds_from(index, ReferenceSet.of(known)), runtime))
+        names = carried_by(following, links, known)
+        passed = {name: np.asarray(known[source]) for name, source in names.items()}
+        known |= passed
+    return passed
 
 
 def _after_last(stored: object, name: str) -> Wide:
@@ -216,7 +246,7 @@ def decode(
         step = _compared(number, model.step(fed), wanted)
         # of the first step that differs, so that the caller can bisect it
         if not step.agrees and not kept:
-            kept = {name: np.asarray(value) for name, value in fed.items()}
+            kept = fed
         found.append(step)
     off = [step.number for step in found if not step.agrees]
     agreement = 1 - len(off) / len(found)

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -175,8 +175,13 @@ class Carried:
         self._held = present(made)
 
 
-def carried_by(index: GraphIndex, sequence: Mapping[str, str]) -> dict[str, str]:
+def carried_by(
+    index: GraphIndex, sequence: Mapping[str, str], outputs: Iterable[str] = ()
+) -> dict[str, str]:
     """Return input -> output of a sequence, written output -> input; a `*` of both stands for the same text.
+
+    Args:
+        outputs: what the inputs get; the model's own outputs by default.
 
     Raises:
         UnknownNameError: the model has no such output or input.
@@ -185,9 +190,9 @@ def carried_by(index: GraphIndex, sequence: Mapping[str, str]) -> dict[str, str]
     for output, name in sequence.items():
         # the text that `*` stands for, in the output and in the input
         pattern = re.compile("(.*)".join(map(re.escape, output.split("*", 1))))
-        matches = [match for each in index.outputs if (match := pattern.fullmatch(each))]
+        matches = [match for each in outputs or index.outputs if (match := pattern.fullmatch(each))]
         if not matches:
-            raise UnknownNameError(output, "the model", index.outputs, kind="output")
+            raise UnknownNameError(output, "the model", outputs or index.outputs, kind="output")
         for match in matches:
             own = name.replace("*", match[1], 1) if "*" in output else name
             if own not in index.inputs:

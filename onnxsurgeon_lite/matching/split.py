@@ -1,7 +1,7 @@
 """Split a model at values into parts, and compare their chained runs with the whole."""
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -19,6 +19,7 @@ from onnxsurgeon_lite.passes.merge import WHOLE, in_order
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
@@ -212,10 +213,7 @@ def _root(owner: dict[int, int], position: int) -> int:
 
 def _runnable(index: GraphIndex, owner: dict[int, int]) -> list[list[int]]:
     """Return the nodes of each part, so that it follows those that it reads from; otherwise as in the graph."""
-    groups = defaultdict[int, list[int]](list)
-    for position in index.order:
-        if position in owner:
-            groups[owner[position]].append(position)
+    parts = groups((owner[position], position) for position in index.order if position in owner)
     needs = {
         root: {
             owner[producer]
@@ -224,10 +222,10 @@ def _runnable(index: GraphIndex, owner: dict[int, int]) -> list[list[int]]:
             if (producer := index.producer.get(name)) in owner and producer is not None
         }
         - {root}
-        for root, nodes in groups.items()
+        for root, nodes in parts.items()
     }
     # there always is one that reads from no part that is left: a part depends on more named values than what it reads
-    return [groups[root] for root in in_order(needs)]
+    return [parts[root] for root in in_order(needs)]
 
 
 def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Part:

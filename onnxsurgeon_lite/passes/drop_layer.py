@@ -20,6 +20,7 @@ from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.remove_input import RemoveInput
 from onnxsurgeon_lite.passes.remove_output import RemoveOutput
 from onnxsurgeon_lite.passes.rewire import Rewire
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, rename_values, value_names
 
 
@@ -92,10 +93,7 @@ class DropLayer:
                     sizes[parent, int(last)] += len(nodes)
                     break  # what is numbered inside a layer is part of it
         # a norm after the last layer may have the next number
-        stacks = defaultdict[str, list[int]](list)
-        for (parent, number), size in sorted(sizes.items()):
-            if size > 1:
-                stacks[parent].append(number)
+        stacks = groups(place for place, size in sorted(sizes.items()) if size > 1)
         chosen = [s for s in stacks if self.stack in (None, s)]
         if len(chosen) == 1:
             return chosen[0], stacks[chosen[0]]

@@ -21,6 +21,7 @@ from onnxsurgeon_lite.passes.operands import literal
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes, one_value
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.open_body import OpenBody
 
 if TYPE_CHECKING:
@@ -240,10 +241,8 @@ def _field(before: _Field, names: list[_Name]) -> _Field:
 
 def _by_body(names: Iterable[_Name]) -> list[list[_Name]]:
     """Return the names of each body, those of the graph itself last: an edit there changes ids."""
-    groups = dict[str, list[_Name]]()
-    for name in sorted(names, key=lambda name: not name.path):
-        groups.setdefault(name.path, []).append(name.outside())
-    return list(groups.values())
+    in_order = sorted(names, key=lambda name: not name.path)
+    return list(groups((name.path, name.outside()) for name in in_order).values())
 
 
 def _only_body(names: Iterable[_Name]) -> str:

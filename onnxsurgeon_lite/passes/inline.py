@@ -6,9 +6,9 @@ from typing import ClassVar
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, function_key, is_standard
-from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.inlining import inline
 
@@ -42,10 +42,8 @@ class Inline:
         index = GraphIndex.of(model)
         index.require_sound()
         # "domain::name" -> the keys of its overloads
-        known = dict[str, list[FunctionKey]]()
-        for function in model.proto.functions:
-            domain, name, _ = key = function_key(function)
-            known.setdefault("::".join(filter(None, (domain, name))), []).append(key)
+        keys = map(function_key, model.proto.functions)
+        known = groups(("::".join(filter(None, key[:2])), key) for key in keys)
         names = split(self.functions, known) or list(known)
         for function_name in names:
             if function_name not in known:

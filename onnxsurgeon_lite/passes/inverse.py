@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.model import drop, entries
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.types import distinct
 
 KEY = "onnxsurgeon_lite.origin"
@@ -95,14 +96,13 @@ def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
 def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> None:
     """Store the declared types of values whose sizes now depend on `target`."""
     if types:
-        same = dict[bytes, list[str]]()  # many values share few types
         # id of a type -> its bytes
         encoded = {
             place: kind.SerializeToString(deterministic=True)
             for place, kind in distinct(types).items()
         }
-        for name, kind in types.items():
-            same.setdefault(encoded[id(kind)], []).append(name)
+        # many values share few types
+        same = groups((encoded[id(kind)], name) for name, kind in types.items())
         entry = {base64.b64encode(kind).decode(): names for kind, names in same.items()}
         target.metadata_props.add(key=_RELAXED, value=json.dumps(entry))
 

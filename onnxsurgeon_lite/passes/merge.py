@@ -20,6 +20,7 @@ from onnxsurgeon_lite.passes.inverse import UNREADABLE
 from onnxsurgeon_lite.passes.opset import Opset, not_run
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime.feeds import required_inputs
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import (
     clear_bodies,
     defined,
@@ -118,9 +119,7 @@ def merge_all(
             if name not in known:
                 raise UnknownNameError(name, "the models", known, kind)
     # input -> the values that feed it, one for each model that has the input
-    waiting = dict[str, list[str]]()
-    for value, name in links:
-        waiting.setdefault(name, []).append(value)
+    waiting = groups((name, value) for value, name in links)
     merged, notes, changes = models[0], list[str](), list[str]()
     made = set(_names(merged.proto.graph.output))
     for guest, prefix in zip(models[1:], chain(prefixes, [""] * len(models)), strict=False):

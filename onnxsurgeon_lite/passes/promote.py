@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, copied, is_external
-from onnxsurgeon_lite.names import listed
+from onnxsurgeon_lite.names import joined, listed
 from onnxsurgeon_lite.passes.inverse import MOST_KEPT, recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
@@ -156,7 +156,7 @@ class Promote:
 def _relaxed_note(relaxed: Mapping[str, TypeProto]) -> list[str]:
     if not relaxed:
         return []
-    shown = ", ".join(map(repr, list(relaxed)[:6])) + (", ..." if len(relaxed) > 6 else "")
+    shown = joined(list(relaxed)[:6]) + (", ..." if len(relaxed) > 6 else "")
     return [f"declared sizes that depend on it became unknown, for {len(relaxed)} values: {shown}"]
 
 

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.debug.result import (
 )
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.judge import PROVES_LITTLE
-from onnxsurgeon_lite.names import command, counted, first
+from onnxsurgeon_lite.names import command, counted, first, joined
 from onnxsurgeon_lite.report.metrics import explain, measured
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
@@ -106,7 +106,7 @@ def bisection_lines(result: BisectResult, verbose: bool, every_metric: bool) -> 
     if result.blame is not None:
         yield from (f"  {line}" for line in blame_lines(result.blame, _BLAMED))
     if result.elsewhere:
-        names = ", ".join(map(repr, result.elsewhere[:_NAMED]))
+        names = joined(result.elsewhere[:_NAMED])
         yield f"  mismatching too, and not downstream of it: {names}"
     if verbose:
         sessions = counted(result.sessions, "session")
@@ -254,7 +254,7 @@ def _details(
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         yield f"  attributes: {text}"
     if culprit.lacking and not culprit.misses and not culprit.causes:
-        names = ", ".join(map(repr, culprit.lacking))
+        names = joined(culprit.lacking)
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose, has_factory)
     if any(value.comparison is not None for value in culprit.values):

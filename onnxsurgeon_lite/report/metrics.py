@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.matching.sets import SetComparison
-from onnxsurgeon_lite.names import counted
+from onnxsurgeon_lite.names import counted, joined
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import Columns, Rows, T, show_rows, show_table
 from onnxsurgeon_lite.tensors.comparison import Comparison, gap, texts, titles, verdict
@@ -112,7 +112,7 @@ def unproved(result: SetComparison) -> Iterator[str]:
         yield f"inconclusive: {result.exchanged}"
     if names := result.left_over:
         which = f"{counted(len(names), 'reference')} after the last match"
-        shown = ", ".join(map(repr, names[:_NAMED]))
+        shown = joined(names[:_NAMED])
         yield f"{which} {'was' if len(names) == 1 else 'were'} not compared: {shown}"
 
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TextIO
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.names import joined, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,7 +194,7 @@ def show_recording(result: "Recording") -> None:
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:
     """The files that a command wrote."""
-    beside = ", ".join(map(repr, map(str, data_files)))
+    beside = joined(map(str, data_files))
     say(f"wrote {str(path)!r}" + (f" with its data in {beside}" if beside else ""))
 
 

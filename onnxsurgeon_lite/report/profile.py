@@ -1,6 +1,6 @@
 """`profile`: what the terminal and the page show of it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from onnxsurgeon_lite.debug.profiling.result import (
 from onnxsurgeon_lite.names import first, shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
 from onnxsurgeon_lite.report.tables import Cell, Columns, Rows, show_rows
+from onnxsurgeon_lite.search.grouping import groups
 
 _SHOWN = 12
 _HELD = 3
@@ -108,9 +109,8 @@ def placed(found: Placement) -> Rows[PlacedNode]:
 def show_fusions(found: Fusions) -> None:
     """Show what was fused, then what nearly was and why not; what is alike in one line."""
     say(f"optimizers: {shown(found.optimizers)}")
-    alike = defaultdict[tuple[str, str], list[str]](list)
-    for fusion in found.made + found.missed:
-        alike[fusion.operator, fusion.why].append(" ".join(fusion.nodes))
+    every = found.made + found.missed
+    alike = groups(((each.operator, each.why), " ".join(each.nodes)) for each in every)
     for (operator, why), nodes in alike.items():
         said = (
             f"no {operator} of {first(nodes, _HELD)}: {why}"

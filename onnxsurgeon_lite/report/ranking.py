@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.names import joined, shown
 from onnxsurgeon_lite.report.plain import out, say_all, size_text
 from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
 from onnxsurgeon_lite.tensors.metrics import number_text
@@ -130,4 +130,4 @@ def show_risks(risks: "Float16Risks") -> None:
 
 def _pasted(names: Sequence[str]) -> str:
     """Names as a Python list, which is also a TOML and (but for the quotes) a JSON one."""
-    return shown("[" + ", ".join(map(repr, names)) + "]")
+    return shown("[" + joined(names) + "]")

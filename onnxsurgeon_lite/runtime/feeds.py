@@ -147,10 +147,10 @@ def feeds_from(index: GraphIndex, stored: ReferenceSet, said: list[str] | None =
     """Return a reference set's entries for the graph inputs, checked against the model."""
     missing = [name for name in required_inputs(index) if name not in stored]
     if missing:
-        have = ", ".join(map(repr, list(stored)[:6]))
+        have = ", ".join(map(repr, list(stored)[:6])) or "none"
         raise FeedsError(
             f"{stored.place!r} has no tensor for input {', '.join(map(repr, missing))}",
-            f"it has {have}; give the feeds with --feeds" if have else "it is empty",
+            f"it has {have}; give the feeds with --feeds",
         )
     return as_declared(index, {n: stored.read(n) for n in index.inputs if n in stored}, said)
 

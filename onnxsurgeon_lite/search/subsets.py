@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from math import exp, hypot, inf, log
 from typing import TypeVar
 
+from onnxsurgeon_lite.search.grouping import groups
+
 Item = TypeVar("Item")
 H = TypeVar("H", bound=Hashable)
 
@@ -39,9 +41,7 @@ def smallest(
     asked = 1
 
     # groups to leave out, the next one last: halved wherever they cannot be left out
-    kinds = defaultdict[Hashable, list[int]](list)
-    for place, item in kept.items():
-        kinds[kind(item)].append(place)
+    kinds = groups((kind(item), place) for place, item in kept.items())
     # the first kind is on top of the stack
     pending = list(kinds.values())[::-1]
     needed = set[int]()

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.messages import assign, drop_at
 from onnxsurgeon_lite.names import few
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import trimmed
 
 _REPLACE = "replace these nodes first: onnxdbg edit rewrite, set-op or remove"
@@ -80,11 +81,11 @@ def move_functions(proto: ModelProto, old: int, version: int) -> list[str]:
 
 def _redefined(nodes: Iterable[NodeProto], one: int, two: int) -> dict[str, list[NodeProto]]:
     """Return the nodes, and those in their bodies, whose operators two opset versions define differently."""
-    found = dict[str, list[NodeProto]]()
-    for node in walk.with_inner(nodes):
-        if is_standard(node) and redefined("", node.op_type, one, two):
-            found.setdefault(node.op_type, []).append(node)
-    return found
+    return groups(
+        (node.op_type, node)
+        for node in walk.with_inner(nodes)
+        if is_standard(node) and redefined("", node.op_type, one, two)
+    )
 
 
 def _all_fit(nodes: Sequence[NodeProto], one: int, two: int) -> bool:

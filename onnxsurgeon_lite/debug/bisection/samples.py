@@ -1,6 +1,5 @@
 """Bisect several samples: find the failing ones, explain the worst, group the others by their culprits."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from onnxsurgeon_lite.matching.over_samples import (
     Tally,
 )
 from onnxsurgeon_lite.runtime.pool import Pool
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Progress
 
 SEARCHED = 16  # failing samples that are searched for a culprit
@@ -74,9 +74,8 @@ def explain_samples(
     # culprit ids -> the samples with exactly these
     ours = [culprit.id for culprit in result.culprits]
     summary.same = all(set(ours).issuperset(ids) for ids in summary.culprits.values())
-    groups = defaultdict[tuple[str, ...], list[int]](list)
-    for number, ids in {**({worst: ours} if failing else {}), **summary.culprits}.items():
-        groups[tuple(ids)].append(number)
-    found = [CulpritGroup(list(ids), sorted(numbers)) for ids, numbers in groups.items()]
+    named = ({worst: ours} if failing else {}) | summary.culprits
+    alike = groups((tuple(ids), number) for number, ids in named.items())
+    found = [CulpritGroup(list(ids), sorted(numbers)) for ids, numbers in alike.items()]
     summary.groups = sorted(found, key=lambda group: -len(group.samples))
     return result

@@ -8,6 +8,7 @@ from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
@@ -66,7 +67,7 @@ class Unobserved:
         again = self.runtime.run(list(self.feeds), self.targets).values
         differing = [name for name in self.targets if not same(self.optimized[name], again[name])]
         if differing:
-            shown = ", ".join(map(repr, differing[:3]))
+            shown = joined(differing[:3])
             self.result.add_finding("random", f"two runs on the same inputs differ at {shown}")
 
     def check_threads(self, wrong: Sequence[str]) -> None:
@@ -98,7 +99,7 @@ class Unobserved:
         differing = [name for name in names if not same(observed[name], unobserved[name])]
         if not differing:
             return
-        shown = ", ".join(map(repr, differing[:3]))
+        shown = joined(differing[:3])
         # which outputs mismatch: as they follow from observed values, and in the run without
         verdicts = [
             [name for name in names if not self.judge.good(name, values[name])]

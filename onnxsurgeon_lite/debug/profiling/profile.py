@@ -22,6 +22,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Shape, byte_count, data_type_of_numpy, is_array
 
 _MOST = 500_000  # kernels in a trace: the runtime drops what comes after a million
@@ -66,13 +67,8 @@ def _name(nodes: Iterable[NodeProto], kernels: Iterable[Kernel]) -> None:
     """Name nodes without a name, such as those of functions, as their kernels are called: they run in this order."""
     # per operator: nodes without a name, and names of kernels that no node has; matched in order if as many
     known = {node.name for node in nodes}
-    unnamed, called = defaultdict[str, list[NodeProto]](list), defaultdict[str, list[str]](list)
-    for node in nodes:
-        if not node.name:
-            unnamed[node.op_type].append(node)
-    for kernel in kernels:
-        if kernel.name not in known:
-            called[kernel.op_type].append(kernel.name)
+    unnamed = groups((node.op_type, node) for node in nodes if not node.name)
+    called = groups((each.op_type, each.name) for each in kernels if each.name not in known)
     for op_type, found in unnamed.items():
         names = list(dict.fromkeys(called[op_type]))
         for node, name in zip(found, names if len(names) == len(found) else (), strict=False):

@@ -1,9 +1,9 @@
 """Rank nodes by the accuracy that they lose against references, on one sample or on many."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import median_low
 
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
@@ -17,6 +17,7 @@ from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
@@ -192,10 +193,8 @@ class _Ranking:
 def over_samples(rankings: Iterable[list[RankedNode]]) -> list[RankedNode]:
     """Return each node with what it loses on the sample where it loses most."""
     # (node, value) -> its results on all samples
-    found = defaultdict[tuple[str, str], list[RankedNode]](list)
-    for ranking in rankings:
-        for node in ranking:
-            found[node.id, node.value].append(node)
+    every = chain.from_iterable(rankings)
+    found = groups(((node.id, node.value), node) for node in every)
     worst = [
         replace(
             min(nodes, key=lambda node: node.own_db),

@@ -1,7 +1,6 @@
 """What can be made smaller or plainer in a model: a table of edits, made of the passes that exist."""
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from onnxsurgeon_lite.passes import (
     SetShape,
 )
 from onnxsurgeon_lite.passes.set import header
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in
 
 _NOISY = 64  # elements, from which on numbers say more than their values: weights leave
@@ -219,10 +219,11 @@ def guesses(failing: Failing, message: str) -> list[set[int]]:
     nodes = {place: index.nodes[place] for place in cuttable(failing)}
     named = {p for p, n in nodes.items() if words & {n.name, *n.output, index.node_id(p)} - {""}}
     # operators that few models have are likelier to fail; of these, those that occur least often here
-    rare = defaultdict[tuple[str, str], list[int]](list)
-    for place, node in nodes.items():
-        if node.domain or node.op_type not in _USUAL:
-            rare[node.domain, node.op_type].append(place)
+    rare = groups(
+        ((node.domain, node.op_type), place)
+        for place, node in nodes.items()
+        if node.domain or node.op_type not in _USUAL
+    )
     fewest = min(map(len, rare.values()), default=0)
     # the last of its kind: what is before it stays out of the cut
     first = {places[-1] for places in rare.values() if len(places) == fewest}

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, as_called, at, i
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.names import is_count
+from onnxsurgeon_lite.names import is_count, joined
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.patterns import Match, Rule
@@ -64,7 +64,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
             )
     repeated = [name for name, times in Counter(selection.names).items() if times > 1]
     if repeated:
-        shown = ", ".join(map(repr, repeated))
+        shown = joined(repeated)
         raise UsageError(f"named more than once: {shown}", "name each value once")
     return selection
 

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph, same_nodes
 from onnxsurgeon_lite.model import Model, function_key
 from onnxsurgeon_lite.model.calls import check_functions
-from onnxsurgeon_lite.names import counted, few
+from onnxsurgeon_lite.names import counted, few, joined
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.comparison import Tolerance
@@ -182,7 +182,7 @@ def _notes(context: DiffContext) -> list[str]:
         )
         notes.append(f"named differently: {', '.join(counts)}")
     if context.missing:
-        shown = ", ".join(map(repr, sorted(context.missing)[:6]))
+        shown = joined(sorted(context.missing)[:6])
         notes.append(
             f"not compared, the data of {len(context.missing)} tensors is missing: {shown}"
         )

@@ -1,6 +1,5 @@
 """Diff single messages: texts, types, attributes, tensors."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +14,7 @@ from onnxsurgeon_lite.matching.diff.result import Change, tensor_kind
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import copied, entries
 from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors import dtypes
 
 _FIELDS = {
@@ -183,11 +183,11 @@ def left_over(
 
 def _by_kind(scope: NamedGraph, names: Set[str]) -> dict[str, list[str]]:
     """Map dtype and shape to the unread initializers, in file order."""
-    found = defaultdict[str, list[str]](list)
-    for name, tensor in scope.index.initializers.items():
-        if name in names and name not in scope.uses:
-            found[tensor_kind(tensor)].append(name)
-    return found
+    return groups(
+        (tensor_kind(tensor), name)
+        for name, tensor in scope.index.initializers.items()
+        if name in names and name not in scope.uses
+    )
 
 
 def _alike(
@@ -197,9 +197,7 @@ def _alike(
     left, rest = list(names), dict.fromkeys(others)
     # with one name on each side there is nothing to choose, so no data is read for digests
     if rest and len(names) + len(others) > 2:
-        holding = defaultdict[str, list[str]](list)
-        for other in others:
-            holding[_digest(scopes[1], other)].append(other)
+        holding = groups((_digest(scopes[1], other), other) for other in others)
         left = []
         for name in names:
             same = holding[_digest(scopes[0], name)]

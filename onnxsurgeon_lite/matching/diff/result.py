@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from onnxsurgeon_lite.matching.nodes import NamedGraph
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.dtypes import dtype_name
 
@@ -98,8 +99,8 @@ Initializer = TensorProto | SparseTensorProto
 
 def unpaired(scope: NamedGraph, position: int, status: Literal["added", "removed"]) -> Difference:
     """Describe an unpaired node, with the values around it."""
-    reads = ", ".join(map(repr, scope.needs(position)))
-    makes = ", ".join(map(repr, filter(None, scope.makes[position])))
+    reads = joined(scope.needs(position))
+    makes = joined(filter(None, scope.makes[position]))
     around = tuple(
         Change(f"{what} {names}") for what, names in (("reads", reads), ("makes", makes)) if names
     )

@@ -16,6 +16,7 @@ from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.search.grouping import groups
 
 _SAMPLE = 64  # bytes sampled at the start, middle and end of a large tensor
 _TENSORS = (AttributeProto.TENSOR, AttributeProto.TENSORS)
@@ -23,7 +24,6 @@ _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 Leaves = dict[str, int]
 """Name -> label of a value that no node of the scope produces."""
-T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 Key = Callable[[int, int], Hashable]
 """(side, node) -> the key that two nodes must share to be paired."""
@@ -78,11 +78,11 @@ class Labeler:
 
     def outputs(self, scope: NamedGraph) -> defaultdict[str, list[tuple[int, int]]]:
         """Return the uses of values as graph outputs; a body's outputs differ by position."""
-        uses = defaultdict[str, list[tuple[int, int]]](list)
         # slot -1: an output of the graph, not of a consumer; by position where names do not count, as in bodies
-        for place, name in enumerate(scope.index.outputs):
-            uses[name].append((-1, place if scope.positional else -1))
-        return uses
+        return groups(
+            (name, (-1, place if scope.positional else -1))
+            for place, name in enumerate(scope.index.outputs)
+        )
 
     def constants(self, scope: NamedGraph, contents: bool) -> Leaves:
         return {
@@ -230,12 +230,4 @@ def unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:
     found = dict[H, int | None]()
     for key, node in keyed:
         found[key] = None if key in found else node
-    return found
-
-
-def groups(keyed: Iterable[tuple[Hashable, T]]) -> dict[Hashable, list[T]]:
-    """Map each key to everything that has it."""
-    found = defaultdict[Hashable, list[T]](list)
-    for key, node in keyed:
-        found[key].append(node)
     return found

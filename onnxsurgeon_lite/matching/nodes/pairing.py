@@ -17,12 +17,12 @@ from onnxsurgeon_lite.matching.nodes.labels import (
     Labels,
     Leaves,
     common,
-    groups,
     keys,
     unique,
 )
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.search.grouping import groups
 
 
 @dataclass

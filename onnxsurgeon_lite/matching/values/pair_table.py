@@ -10,6 +10,7 @@ from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.contents import agreeing, in_two_orders
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
 from onnxsurgeon_lite.names import is_count
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Shape
 
 SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
@@ -191,10 +192,8 @@ def tells_layout(shape: Shape | None) -> bool:
 
 
 def _singles(facts: Iterable[Fact], key: Callable[[Fact], object]) -> dict[object, Fact]:
-    groups = dict[object, list[Fact]]()
-    for fact in facts:
-        groups.setdefault(key(fact), []).append(fact)
-    return {k: facts[0] for k, facts in groups.items() if len(facts) == 1 and k is not None}
+    alike = groups((key(fact), fact) for fact in facts)
+    return {k: found[0] for k, found in alike.items() if len(found) == 1 and k is not None}
 
 
 def _source(

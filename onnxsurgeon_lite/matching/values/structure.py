@@ -18,6 +18,7 @@ from onnxsurgeon_lite.matching.values.pair_table import (
     shapes_fit,
     tells_layout,
 )
+from onnxsurgeon_lite.search.grouping import groups
 
 
 def by_weights(table: PairTable) -> None:
@@ -36,15 +37,14 @@ def by_weights(table: PairTable) -> None:
 def by_inputs(table: PairTable) -> None:
     """Pair nodes of one operator on paired inputs, if each side has only one."""
     # value of side b -> nodes whose first input is that, also through inserted nodes
-    readers = defaultdict[str, list[Fact]](list)
-    for fact in table.b.facts.values():
-        if fact.inputs and fact.name not in table.taken:
-            readers[table.source_b(fact.inputs[0])].append(fact)
+    readers = groups(
+        (table.source_b(fact.inputs[0]), fact)
+        for fact in table.b.facts.values()
+        if fact.inputs and fact.name not in table.taken
+    )
     free = [f for f in table.a.facts.values() if f.inputs and f.name not in table.pairs]
     # nodes of side a on the same inputs
-    siblings = defaultdict[object, list[Fact]](list)
-    for fact in free:
-        siblings[fact.inputs].append(fact)
+    siblings = groups((fact.inputs, fact) for fact in free)
     for fact in free:
         first_input = table.pairs.get(table.source_a(fact.inputs[0]))
         if first_input is None:
@@ -103,10 +103,11 @@ def _by_outputs(table: PairTable) -> None:
     for fact in table.b.facts.values():
         for module in fact.leaves:
             leaving[module].append(fact)
-    returned: dict[str, list[Fact]] = defaultdict(list)
-    for fact in table.a.facts.values():
-        if fact.known and fact.scope:
-            returned[table.scope_of_a(fact)].append(fact)
+    returned = groups(
+        (table.scope_of_a(fact), fact)
+        for fact in table.a.facts.values()
+        if fact.known and fact.scope
+    )
     folded = _folded(table, leaving)
     # how many values each module computes
     inside = Counter(fact.scope for fact in table.b.facts.values())

@@ -4,7 +4,6 @@ import hashlib
 import math
 import os
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -30,6 +29,7 @@ from onnxsurgeon_lite.model.sharing import (
 )
 from onnxsurgeon_lite.model.storage.listing import fingerprint
 from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.references import open_references
 from onnxsurgeon_lite.tensors.references.sets import InFile
@@ -313,10 +313,7 @@ def _used(model: Model) -> dict[DataFile, Spans]:
 
 
 def _by_file(model: Model, proto: ModelProto) -> dict[DataFile, list[TensorProto]]:
-    by_file = defaultdict[DataFile, list[TensorProto]](list)
-    for tensor in external_tensors(proto):
-        by_file[model.span(tensor)[0]].append(tensor)
-    return by_file
+    return groups((model.span(tensor)[0], tensor) for tensor in external_tensors(proto))
 
 
 def _intervals(model: Model, tensors: Iterable[TensorProto]) -> Spans:

@@ -21,6 +21,7 @@ from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.saving import save_settled
 from onnxsurgeon_lite.model.storage.listing import Fingerprint, contents, fingerprint, named_tensors
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -169,9 +170,7 @@ def _as_tensor(floats: AttributeProto) -> TensorProto:
 
 def _read_at(proto: ModelProto, places: Iterable[tuple[str, int]]) -> set[str]:
     """Return the values that nodes read at these slots of their operators."""
-    slots = defaultdict[str, list[int]](list)
-    for operator, slot in places:
-        slots[operator].append(slot)
+    slots = groups(places)
     found = set[str]()
     for node in walk.nodes(walk.graphs(proto)):
         read = slots.get(node.op_type, ())
@@ -225,12 +224,11 @@ class _OriginalWeights:
 
     def __init__(self, original: Model) -> None:
         self.original = original
-        self.by_kind = defaultdict[Hashable, list[TensorProto]](list)
         self.known = dict[Hashable, dict[str, TensorProto]]()
         lists = (_as_tensor(floats) for _, floats in _float_lists(original.proto))
         # equal tensors have one fingerprint: any of them will do
-        for tensor in (*walk.tensors(original.proto), *lists):
-            self.by_kind[_kind(tensor)].append(tensor)
+        tensors = (*walk.tensors(original.proto), *lists)
+        self.by_kind = groups((_kind(tensor), tensor) for tensor in tensors)
 
     def find(self, stripped: TensorProto, original: str) -> TensorProto:
         kind = _kind(stripped)

@@ -2,7 +2,6 @@
 
 import itertools
 import sys
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from onnxsurgeon_lite.report.page.data import BoxKind, Drawing, Layout
+from onnxsurgeon_lite.search.grouping import groups
 
 Box = tuple[BoxKind, int]
 Item = TypeVar("Item", bound=Hashable)
@@ -68,12 +68,8 @@ def _native_layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
     graph_of = _igraph().GraphBase
     # 1. which boxes are connected
     component = graph_of(count, lines, True).connected_components("weak")
-    members = defaultdict[int, list[int]](list)
-    own = defaultdict[int, list[int]](list)
-    for box, number in enumerate(component):
-        members[number].append(box)
-    for line, (start, _) in enumerate(lines):
-        own[component[start]].append(line)
+    members = groups((number, box) for box, number in enumerate(component))
+    own = groups((component[start], line) for line, (start, _) in enumerate(lines))
     found = Layout([0.0] * count, [0.0] * count, [[]] * len(lines))
     # 2. lay out each component, then move it to the right of those before
     left = 0.0
@@ -95,10 +91,7 @@ def _native_layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
 
 def _set_apart(points: Iterable[list[float]]) -> None:
     """Move what overlaps on one level to the right, in place: igraph lets some boxes overlap."""
-    levels = defaultdict[float, list[list[float]]](list)
-    for point in points:
-        levels[point[1]].append(point)
-    for level in levels.values():
+    for level in groups((point[1], point) for point in points).values():
         level.sort()
         for before, point in itertools.pairwise(level):
             # one column apart from the neighbor on the left
