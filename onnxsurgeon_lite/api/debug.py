@@ -584,6 +584,7 @@ def weights(
     partial: bool = False,
     *,
     lora: "Tensors | None" = None,
+    lora_as: Literal["weights", "branches", "inputs"] = "weights",
     alpha: float | None = None,
     **how: Unpack[Tolerating],
 ) -> "WeightsResult":
@@ -594,7 +595,9 @@ def weights(
         update: A later checkpoint: `model` of the result has its numbers, each in the layout, fold and dtype of the
             weight whose parameter `against` says it is. Without `against`, this checkpoint says it itself.
         partial: Keep the weights whose new numbers are not known for sure, instead of an error.
-        lora: An adapter: `model` of the result has it merged, into the numbers of `update`, or of `against`.
+        lora: An adapter: `model` of the result has it, on the numbers of `update`, or of `against`.
+        lora_as: `weights` merges it into these. `branches` leaves W as it is, and adds x @ A^T @ B^T * scale to each
+            product x @ W. With `inputs`, A, B and the scale are inputs that have these numbers as their default.
         alpha: The scale of the adapter is alpha / rank; by default that of `adapter_config.json` beside it.
 
     Returns:
@@ -609,8 +612,9 @@ def weights(
         >>> osl.weights("whole_model.onnx", "whole_model.safetensors").match
         True
     """
-    from onnxsurgeon_lite.matching.weights import compare_weights, update_weights
+    from onnxsurgeon_lite.matching.weights import add_branches, compare_weights, update_weights
     from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
+    from onnxsurgeon_lite.recording.lora import loras, merged
 
     call = Call(**how)
     index = call.index(model)
@@ -623,12 +627,14 @@ def weights(
     if update is not None or lora is not None:
         progress("writing weights")
         new = known if against is None or update is None else open_checkpoint(update)
-        if lora is not None:
-            from onnxsurgeon_lite.recording.lora import with_lora
-
-            new = with_lora(new, open_checkpoint(lora), alpha)
-            against = exported  # the numbers that the weights were found by
-        update_weights(index, result, None if against is None else known, new, partial)
+        adapted = {} if lora is None else loras(new, open_checkpoint(lora), alpha)
+        is_merged = lora_as == "weights"
+        if update is not None or is_merged:
+            # an adapter is merged into the numbers that the weights were found by
+            old = known if against is not None or adapted else None
+            update_weights(index, result, old, merged(new, adapted if is_merged else {}), partial)
+        if not is_merged:
+            add_branches(index, result, new, adapted, lora_as == "inputs")
     return result
 
 

@@ -226,12 +226,13 @@ def weights(
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
 
     $ onnxdbg weights model.onnx --against weights.safetensors
-    $ onnxdbg weights faulty.onnx --against weights.safetensors --update weights.safetensors -o mended.onnx
+    $ onnxdbg weights decoder.onnx --against decoder.safetensors --lora adapter.safetensors --lora-as inputs
 
     Args:
         against: Checkpoint: .safetensors, .pt, .pth, .gguf or .npz.
         update: Write a model with the numbers of this one, each where and as the compared one is.
-        lora: Write a model with this LoRA adapter merged into its weights: adapter.safetensors.
+        lora: Write a model with this LoRA adapter: adapter.safetensors.
+        lora_as: Merge it into the weights; or add branches beside them: of initializers, or of inputs with a default.
         alpha: With --lora: the alpha of its training, unless adapter_config.json is beside it.
         partial: With --update: keep the weights whose new numbers are not known for sure.
     """

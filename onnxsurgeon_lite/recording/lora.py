@@ -1,4 +1,4 @@
-"""A checkpoint with a LoRA adapter in it: each adapted weight is W + scale * B @ A, as the `peft` library merges it."""
+"""A LoRA adapter, and a checkpoint that has it merged in: W + scale * B @ A, as the `peft` library does it."""
 
 import math
 import re
@@ -20,8 +20,12 @@ _PART = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.we
 _FOREIGN = ("alpha_pattern", "fan_in_fan_out", "use_dora")  # what a merge has to know otherwise
 
 
-def with_lora(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) -> ReferenceSet:
-    """Return a checkpoint with an adapter merged into its weights, each when it is read.
+Lora = dict[str, NDArray[np.float32]]
+"""What an adapter adds to a weight [out, in]: A [rank, in], B [out, rank] and a scale, by names."""
+
+
+def loras(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) -> dict[str, Lora]:
+    """Return what an adapter adds to each weight of a checkpoint, by the weight's name.
 
     Args:
         base: weights [out, in] by name, as `model.layers.0.self_attn.q_proj.weight`.
@@ -40,7 +44,7 @@ def with_lora(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) ->
         )
     # beside each weight its A and B, which must have its sizes
     factor = float(str(config["lora_alpha"])) if alpha is None else alpha
-    merged = {}
+    found = {}
     for name, parts in _pairs(adapter, config).items():
         is_whole = len(parts) == 2
         if not is_whole or name not in base.entries:
@@ -57,8 +61,18 @@ def with_lora(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) ->
             )
         # "rank-stabilized" adapters divide by the root of the rank
         rank = math.sqrt(len(a)) if config.get("use_rslora") else len(a)
-        merged[name] = Entry(partial(_merged, base, name, a, b, factor / rank), shape)
-    return replace(base, entries=dict(base.entries) | merged)
+        scale = np.float32(factor / rank)
+        found[name] = {parts["A"]: a, parts["B"]: b, f"{name}.lora_scale": np.asarray(scale)}
+    return found
+
+
+def merged(base: ReferenceSet, adapted: Mapping[str, Lora]) -> ReferenceSet:
+    """Return a checkpoint with an adapter merged into its weights, each when it is read."""
+    entries = {
+        name: Entry(partial(_merged, base, name, lora), base.entries[name].shape)
+        for name, lora in adapted.items()
+    }
+    return replace(base, entries=dict(base.entries) | entries)
 
 
 def _pairs(adapter: ReferenceSet, config: Mapping[str, object]) -> Mapping[str, Mapping[str, str]]:
@@ -80,11 +94,6 @@ def _floats(tensors: ReferenceSet, name: str) -> NDArray[np.float32]:
     return np.asarray(tensors.read(name)).astype(np.float32)
 
 
-def _merged(
-    base: ReferenceSet,
-    name: str,
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    scale: float,
-) -> Array:
-    return _floats(base, name) + np.float32(scale) * (b @ a)
+def _merged(base: ReferenceSet, name: str, lora: Lora) -> Array:
+    a, b, scale = lora.values()
+    return _floats(base, name) + scale * (b @ a)

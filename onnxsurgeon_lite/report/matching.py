@@ -87,6 +87,8 @@ def show_weights(result: WeightsResult) -> None:
 
     if result.updated is not None:
         say(f"{counted(len(result.updated), 'weight')} got other numbers")
+    if result.branches:
+        say(f"{counted(len(result.branches), 'weight')} got a branch")
     for name, reason in result.kept.items():
         say(shown(f"kept {name!r}: {reason}"))
 

@@ -74,6 +74,14 @@ def test_every_example_runs(tmp_path, monkeypatch):
     onnx.save(parser.parse_model(CRASHES), tmp_path / "crashes.onnx")
     onnx.save(parser.parse_model(PACKAGE), tmp_path / "package.onnx")
     osl.save(packages.decoder(packages.checkpoint(3)), tmp_path / "decoder.onnx")
+    parameters, name = packages.checkpoint(3), "model.layers.1.mlp.down_proj"
+    save_file(parameters, tmp_path / "decoder.safetensors")
+    rows, width = parameters[f"{name}.weight"].shape
+    ends = {"lora_A": np.ones((1, width), np.float32), "lora_B": np.ones((rows, 1), np.float32)}
+    save_file(
+        {f"{name}.{end}.weight": a for end, a in ends.items()}, tmp_path / "adapter.safetensors"
+    )
+    (tmp_path / "adapter_config.json").write_text('{"lora_alpha": 16}')
     layer, square = parser.parse_model(LAYER), np.ones((32, 32), np.float32)
     layer.graph.initializer.append(numpy_helper.from_array(square, "w"))
     onnx.save(layer, tmp_path / "layer.onnx")

@@ -1,9 +1,14 @@
-"""A LoRA adapter that goes into a model: each weight becomes W + alpha / rank * B @ A, wherever the export put W."""
+"""A LoRA adapter that goes into a model: each weight becomes W + alpha / rank * B @ A, wherever the export put W.
+
+Or it stays beside the weights: as branches of initializers, or of inputs.
+"""
 
 import json
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import numpy_helper
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
@@ -12,6 +17,7 @@ from kit import packages
 from kit.packages import HEAD, HEADS, KV_HEADS, WIDTH
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
+from onnxsurgeon_lite.passes.build import parse_text
 
 RANK, ALPHA = 4, 16
 SIZES = {
@@ -34,9 +40,9 @@ def adapter(*left_out: str) -> dict[str, np.ndarray]:
     return {name: array for name, array in found.items() if not name.endswith(left_out or ("-",))}
 
 
-def merged(scale: float) -> dict[str, np.ndarray]:
+def merged(scale: float, parts: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
     """The checkpoint with the adapter, computed here."""
-    found, parts = dict(PARAMETERS), adapter()
+    found, parts = dict(PARAMETERS), parts or adapter()
     for name in parts:
         if "lora_A" in name:
             weight = name.removeprefix("base_model.model.").replace(".lora_A", "")
@@ -61,6 +67,176 @@ def test_a_package_with_an_adapter_is_that_of_the_merged_checkpoint(config, scal
     actual = osl.run(found.model, feeds)
     for name, array in osl.run(packages.decoder(merged(scale)), feeds).items():
         np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def feeds() -> dict[str, np.ndarray]:
+    return packages.feeds() | {
+        f"past_key_values.1.{part}": np.ones((1, 2, 2, 16), np.float32) for part in ("key", "value")
+    }
+
+
+@pytest.mark.parametrize("form", ["branches", "inputs"])
+def test_a_package_with_branches_is_that_of_the_merged_checkpoint(form):
+    model = packages.decoder(PARAMETERS)
+
+    found = osl.weights(model, PARAMETERS, lora=adapter(), lora_as=form, alpha=ALPHA)
+
+    assert len(found.branches) == 4
+    assert found.updated is None
+    result = {tensor.name: tensor for tensor in found.model.proto.graph.initializer}
+    assert all(result[t.name] == t for t in model.proto.graph.initializer)
+    assert all(np.array_equal(found.model.array(result[name]), a) for name, a in adapter().items())
+    inputs = {value.name for value in found.model.proto.graph.input}
+    assert (inputs >= adapter().keys()) == (form == "inputs")
+    actual = osl.run(found.model, feeds())
+    for name, array in osl.run(packages.decoder(merged(4)), feeds()).items():
+        np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_another_adapter_is_fed_to_the_inputs():
+    other = {name: array[::-1] * np.float32(0.5) for name, array in adapter().items()}
+
+    found = osl.weights(
+        packages.decoder(PARAMETERS), PARAMETERS, lora=adapter(), lora_as="inputs", alpha=ALPHA
+    )
+
+    actual = osl.run(found.model, feeds() | other)
+    for name, array in osl.run(packages.decoder(merged(4, other)), feeds()).items():
+        np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+LINEAR = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,3,4] x, float[5,6] z) => (float[n,k] y) {
+    turned = Transpose<perm = [1, 0]> ("a.weight")
+    h = MatMul (x, turned)
+    shape = Constant<value_ints = [6, 5]> ()
+    flat = Reshape (h, shape)
+    bent = Gemm<transB = 1, beta = 0.5> (flat, "b.weight", bias)
+    y = LAST
+}"""
+
+
+def linear(
+    last: str, dtype: str = "float"
+) -> tuple[osl.Model, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A model of three Linear layers, its checkpoint, and an adapter of all; c is square and stored transposed."""
+    rng = np.random.default_rng(1)
+    sizes = {"a": (5, 4), "b": (6, 5), "c": (6, 6)}
+    noise = {name: rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
+    held = {"a.weight": noise["a"], "b.weight": noise["b"], "c": noise["c"].T}
+    text = LINEAR.replace("LAST", last).replace("float", dtype)
+    model = parse_text(text)
+    held = {name: array for name, array in held.items() if f'"{name}"' in text}
+    for name, array in {**held, "bias": np.arange(6)}.items():
+        stored = np.ascontiguousarray(array, {"float": "float32"}.get(dtype, dtype))
+        tensor = numpy_helper.from_array(stored, name)
+        model.proto.graph.initializer.append(tensor)
+    parts = {}
+    for name, (outputs, inputs) in sizes.items():
+        parts[f"{name}.lora_A.weight"] = rng.standard_normal((2, inputs)).astype(np.float32)
+        parts[f"{name}.lora_B.weight"] = rng.standard_normal((outputs, 2)).astype(np.float32)
+    return model, {f"{name}.weight": array for name, array in noise.items()}, parts
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_transposed_weights_and_gemm_get_branches(dtype):
+    model, parameters, parts = linear('MatMul (bent, "c")', dtype)
+    kind = {"float": np.float32, "float16": np.float16}[dtype]
+    feeds = {"x": np.random.default_rng(2).standard_normal((2, 3, 4)).astype(kind)}
+    feeds["z"] = np.ones((5, 6), kind)
+
+    both = [
+        osl.weights(model, parameters, lora=parts, lora_as=form, alpha=6).model
+        for form in ("branches", "weights")
+    ]
+
+    actual, wanted = (osl.run(each, feeds)["y"] for each in both)
+    allowed = np.abs(wanted).max() * {"float": 1e-5, "float16": 1e-2}[dtype]
+    np.testing.assert_allclose(actual, wanted, rtol=0, atol=allowed)
+    assert np.abs(wanted - osl.run(model, feeds)["y"]).max() > 10 * allowed
+
+
+def test_onnxruntime_takes_another_adapter_for_the_inputs(tmp_path):
+    model, parameters, parts = linear('MatMul (bent, "c")')
+    other = {name: np.ascontiguousarray(array * 2) for name, array in parts.items()}
+    file = onnxruntime.AdapterFormat()
+    file.set_parameters(
+        {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in other.items()}
+    )
+    place = tmp_path / "other.onnx_adapter"
+    file.export_adapter(str(place))
+
+    found = osl.weights(model, parameters, lora=parts, lora_as="inputs", alpha=6)
+
+    adapter, options = onnxruntime.LoraAdapter(), onnxruntime.RunOptions()
+    adapter.Load(str(place))
+    options.add_active_adapter(adapter)
+    session = onnxruntime.InferenceSession(found.model.materialize().SerializeToString())
+    feeds = {"x": np.ones((2, 3, 4), np.float32), "z": np.ones((5, 6), np.float32)}
+    merged_in = osl.weights(model, parameters, lora=other, alpha=6).model
+    wanted = osl.run(merged_in, feeds)["y"]
+    np.testing.assert_allclose(session.run(None, feeds, options)[0], wanted, rtol=1e-4, atol=1e-1)
+    assert np.abs(session.run(None, feeds)[0] - wanted).max() > 1
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        'Gemm<alpha = 0.5> (bent, "c")',
+        'Gemm<transB = 1> (bent, "c")',
+        'Gemm<transA = 1> (z, "c")',
+        'MatMul ("c", bent)',
+        'MatMul ("b.weight", z)',
+        'Add (bent, "c")',
+    ],
+)
+def test_what_is_no_plain_product_gets_no_branch(last):
+    model, parameters, parts = linear(last)
+
+    with pytest.raises(ReferenceSetError, match="is no whole parameter, or no factor of products"):
+        osl.weights(model, parameters, lora=parts, lora_as="branches", alpha=1)
+
+
+def test_a_second_adapter_of_the_same_names_is_refused():
+    model, parameters, parts = linear('MatMul (bent, "c")')
+    once = osl.weights(model, parameters, lora=parts, lora_as="branches", alpha=1).model
+
+    with pytest.raises(ReferenceSetError, match="the model has 'a.lora_A.weight', .* already"):
+        osl.weights(once, parameters, lora=parts, lora_as="branches", alpha=1)
+
+
+def test_a_parameter_that_no_weight_holds_gets_no_branch():
+    model, parameters, parts = linear("Relu (bent)")
+
+    with pytest.raises(ReferenceSetError, match=r"no weight is known to hold 'c\.weight'"):
+        osl.weights(model, parameters, lora=parts, lora_as="branches", alpha=1)
+
+
+def test_equal_parameters_without_a_place_get_no_branch():
+    model, parameters, parts = linear('MatMul (bent, "c")')
+    parameters["d.weight"] = parameters["c.weight"]
+
+    with pytest.raises(ReferenceSetError, match="'c' is no"):
+        osl.weights(model, parameters, lora=parts, lora_as="branches", alpha=1)
+
+
+def test_a_weight_in_blocks_gets_a_branch():
+    rng = np.random.default_rng(5)
+    weight, a, b, x = (
+        rng.standard_normal(shape).astype(np.float32)
+        for shape in ((24, 32), (2, 32), (24, 2), (3, 32))
+    )
+    source = parse_text("""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[3,32] x) => (float[3,24] y) { y = MatMul (x, w) }""")
+    source.proto.graph.initializer.append(numpy_helper.from_array(weight.T.copy(), "w"))
+    model, parts = packages.quantized(source=source), {"w.lora_A.weight": a, "w.lora_B.weight": b}
+    with pytest.raises(ReferenceSetError, match="holds integers in blocks"):
+        osl.weights(model, {"w.weight": weight}, lora=parts, alpha=6)
+
+    found = osl.weights(model, {"w.weight": weight}, lora=parts, lora_as="branches", alpha=6)
+
+    change = osl.run(found.model, {"x": x})["y"] - osl.run(model, {"x": x})["y"]
+    np.testing.assert_allclose(change, 3 * x @ a.T @ b.T, rtol=1e-3, atol=1e-3)
 
 
 def test_an_adapter_goes_into_a_later_checkpoint_too():

@@ -24,6 +24,7 @@ Sense = Literal["out x in", "in x out"]
 _PASSING = ("Identity", "Cast", "DequantizeLinear")
 _ROWS = ("Gather", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
 """Operators that use a weight as the checkpoint stores it."""
+BLOCKS = "MatMulNBits"  # a product with a weight [out, in] in blocks
 _RARE = 0.25  # a sense that fewer weights have, as a share, is an exception
 
 
@@ -249,7 +250,8 @@ def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]
     counts = Counter[Sense]()
     for name, order in weights:
         # [1, 0]: the model holds the parameter transposed
-        counts.update(_senses(index, name, list(order) == [1, 0]))
+        read = products(index, name, list(order) == [1, 0])
+        counts.update(sense for *_, sense in read if sense)
     return {sense for sense, count in counts.items() if count > _RARE * counts.total()}
 
 
@@ -266,29 +268,32 @@ def layout_finding(index: GraphIndex, name: str, order: Sequence[int], usual: se
     if is_transposed and users and all(op in _ROWS for op in users):
         return f"is transposed, and {users[0]} does not transpose it back"
     expected = usual or ({"out x in"} if is_transposed else set())
-    senses = set(_senses(index, name, is_transposed))
+    senses = {sense for *_, sense in products(index, name, is_transposed) if sense}
     if not expected or not senses or not expected.isdisjoint(senses):
         return ""
     return f"is {'transposed' if is_transposed else 'not transposed'}, unlike what its {users[0]} needs"
 
 
-def _senses(index: GraphIndex, name: str, is_transposed: bool) -> Iterator[Sense]:
-    """Yield the sense in which each matrix product reads a parameter.
+def products(
+    index: GraphIndex, name: str, is_transposed: bool
+) -> Iterator[tuple[int, int, Sense | None]]:
+    """Yield (position, slot, sense) of each node that reads a parameter; its sense is None if it is no product.
 
     Args:
         is_transposed: the value holds the parameter transposed.
     """
     for position in index.users(name):
         node = index.nodes[position]
-        if node.op_type in _PASSING or (node.op_type == "Transpose" and name == node.input[0]):
+        slot = list(node.input).index(name) if name in node.input else -1
+        if node.op_type in _PASSING or (node.op_type == "Transpose" and not slot):
             # through what keeps a weight's numbers; a Transpose turns the sense around
-            yield from _senses(
-                index, node.output[0], is_transposed != (node.op_type == "Transpose")
-            )
-        elif node.op_type in ("MatMul", "Gemm") and name in node.input[:2]:
-            slot = list(node.input).index(name)
-            transposes = bool(integer(node, ("transA", "transB")[slot]))
+            is_turned = is_transposed != (node.op_type == "Transpose")
+            yield from products(index, node.output[0], is_turned)
+        elif node.op_type in ("MatMul", "Gemm", BLOCKS) and slot in (0, 1):
+            transposes = integer(node, ("transA", "transB")[slot], node.op_type == BLOCKS)
             # each of the three exchanges the roles of the two axes once
             # on the left it is as transposed on the right
-            turns = is_transposed + transposes + slot
-            yield "in x out" if turns % 2 else "out x in"
+            turns = is_transposed + bool(transposes) + slot
+            yield position, slot, "in x out" if turns % 2 else "out x in"
+        else:
+            yield position, slot, None

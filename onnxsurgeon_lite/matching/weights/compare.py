@@ -71,6 +71,7 @@ class Weight:
             square weight that its node needs transposed.
         rivals: other ways to make it that fit about as well: orders of axes, parameters, a BatchNorm folded in.
         fold: the fold; `axis` is that of the channels of a weight, None for a bias. pieces: what was gathered.
+        parts: the parameters that it joins, in order, if there are several or it is in blocks.
         added: the dtype in which 1 was added to the parameter.
         equal: the parameters that have its contents. is_placed: its name or its module says which parameter it is.
     """
@@ -85,6 +86,7 @@ class Weight:
     fold: FoldedWeight | None = field(default=None, metadata=HIDDEN)
     axis: int | None = field(default=None, metadata=HIDDEN)
     pieces: Pieces | None = field(default=None, metadata=HIDDEN)
+    parts: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     added: "DType | None" = field(default=None, metadata=HIDDEN)
     equal: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     is_placed: bool = field(default=False, metadata=HIDDEN)
@@ -97,8 +99,8 @@ class WeightsResult(Shown):
     Attributes:
         weights: initializers with their parameter. only_model: float initializers with several elements without one.
         only_checkpoint: parameters whose contents no initializer has. epsilon: of most folded BatchNorms.
-        updated: the weights that got other numbers. kept: those that did not, with the reason. model: the updated
-            model.
+        updated: the weights that got other numbers. kept: those that did not, with the reason. branches: those that
+            got a branch of an adapter. model: the model with all that.
     """
 
     weights: list[Weight]
@@ -107,6 +109,7 @@ class WeightsResult(Shown):
     epsilon: float | None
     updated: list[str] | None = None
     kept: dict[str, str] = field(default_factory=dict)
+    branches: list[str] = field(default_factory=list)
     model: Model | None = field(default=None, metadata=HIDDEN)
 
     @property
@@ -145,9 +148,8 @@ class _WeightSearch:
         self.in_blocks = block_nodes(self.index)
         # scales and zero points are part of the weight in blocks, not weights
         apart = set(chain.from_iterable(map(scales_and_zeros, self.in_blocks.values())))
-        # parameter -> its largest row; weight in blocks -> its parameters; see `blocks.py`
+        # parameter -> its largest row; see `blocks.py`
         self.heads = dict[str, Head]()
-        self.parts = dict[str, tuple[str, ...]]()
         self.belonging = Belonging(self.index, {p: self._shape(p) for p in self.checkpoint})
         # single numbers are weights only by their name
         self.floats = {
@@ -410,7 +412,9 @@ class _WeightSearch:
                 parameter = ", ".join(pieces.parameters)
                 # equal by construction: every piece was found
                 same = compare(array, array, EXACT)
-                self.found[name] = Weight(name, parameter, "pieces", same, pieces=pieces)
+                self.found[name] = Weight(
+                    name, parameter, "pieces", same, pieces=pieces, parts=pieces.runs()
+                )
                 self.used.update(pieces.parameters)
 
     def _find_blocks(self) -> None:
@@ -432,19 +436,16 @@ class _WeightSearch:
                     key=lambda each: each.max_abs,
                 )
                 listed, finding = ", ".join(weight.parameters), block_finding(weight)
-                self.found[name] = Weight(
-                    name, listed, f"rounded with {blocks.bits} bits", same, finding
-                )
-                self.parts[name] = weight.parameters
+                how, parts = f"rounded with {blocks.bits} bits", weight.parameters
+                self.found[name] = Weight(name, listed, how, same, finding, parts=parts)
                 self.used.update(weight.parameters)
 
     def _find_misplaced(self) -> None:
         """Find weights that hold what belongs elsewhere."""
         # of weights whose numbers agree, whole or packed, names say whether they belong there
         known = {name: weight for name, weight in self.found.items() if weight.comparison.match}
-        runs = {name: w.pieces.runs() for name, w in known.items() if w.pieces is not None}
-        packed = {name: runs.get(name) or self.parts.get(name, ()) for name in known}
-        whole = {name: (w.parameter,) + w.equal for name, w in known.items() if not packed[name]}
+        packed = {name: weight.parts for name, weight in known.items()}
+        whole = {name: (w.parameter,) + w.equal for name, w in known.items() if not w.parts}
         for name, finding in self.belonging.misplaced(whole, packed).items():
             weight = known[name]
             weight.finding = "; ".join(filter(None, [finding, weight.finding]))
