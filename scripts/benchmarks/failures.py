@@ -315,7 +315,9 @@ FAILURES: dict[str, Failure] = {
             "total": np.array(5, np.int32),
         },
     ),
-    "slower without folding": Failure(folded, 1, "slower=3", how={"a": "opt=all", "b": "opt=none"}),
+    "slower without folding": Failure(
+        folded, 1, "slower=3", how={"a": "opt=all,threads=1", "b": "opt=none,threads=1"}
+    ),
     "condition that is a function": Failure(
         lambda: within("out = Softplus (h)", "out"), 1, finds_softplus
     ),

@@ -100,7 +100,9 @@ Ask = Callable[[Failing], Reason | None]
 Fails = Callable[[Model, Feeds], object]
 """A user's own condition; it returns True, or a text that says why the model fails, else nothing."""
 
-_RUNS, _TURNS = 7, 3  # the fastest counts
+_RUNS = 7  # the fastest counts
+_MEASURED = 1.0  # seconds that two settings are compared, and at least once
+_LEAST = 2e-3  # seconds: in less, sending and receiving is what takes time, and it varies with what else runs
 
 
 @dataclass
@@ -222,10 +224,12 @@ class Condition:
 
     def _ratio(self, failing: Failing) -> float:
         """Return how many times as long a model takes as with the other settings, on this machine."""
-        # in turns: what else runs here can slow a small model down by any factor
-        sides = (self.usual, self.other) * _TURNS
-        taken = [self._seconds(failing, side) for side in sides]
-        return min(taken[::2]) / min(taken[1::2])
+        # in turns and for a while: what else runs here can slow a small model down by any factor
+        taken, end = list[float](), time.perf_counter() + _MEASURED
+        while not taken or time.perf_counter() < end:
+            taken += (self._seconds(failing, side) for side in (self.usual, self.other))
+        usual, other = min(taken[::2]), min(taken[1::2])
+        return usual / other if usual >= _LEAST else 0.0
 
     def _seconds(self, failing: Failing, options: RuntimeOptions) -> float:
         """Return how long the fastest of some runs takes, after a first one."""
