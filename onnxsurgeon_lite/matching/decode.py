@@ -102,13 +102,17 @@ class Decoder:
         # input of the tokens -> output with their logits
         ((tokens, logits),) = carried_by(index, decode).items()
         found = cls(index, runtime, logits, tokens, carried_by(index, sequence), passed)
-        known = {tokens, _MASK, _POSITIONS, *(found.carry.keys() ^ passed), *index.initializers}
+        if twice := sorted(found.carry.keys() & passed):
+            raise UsageError(
+                f"input {twice[0]!r} is fed by --sequence and by a stage", "leave out one of them"
+            )
+        known = {tokens, _MASK, _POSITIONS, *found.carry, *passed, *index.initializers}
         # the runs can go on only if every input is known: tokens, mask, positions, caches, what another model
         # gives, and defaults
         strange = [name for name in index.inputs if name not in known]
         if strange:
             raise UsageError(
-                f"input {strange[0]!r} has no value for the next step, or two",
+                f"input {strange[0]!r} has no value for the next step",
                 "pass an output on with --sequence OUTPUT=INPUT, or freeze it: onnxdbg edit freeze",
             )
         found.held = {name: found._empty(name) for name in found.carry}

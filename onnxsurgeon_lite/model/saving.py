@@ -228,7 +228,7 @@ def _verify(model: Model, path: Path) -> None:
     """Raise `SourceChangedError` if what is written, or overwritten, is not what was loaded."""
     used = _read_files(model)
     for file in model.files.values():
-        # what is read, and what is overwritten
+        # files that the result reads, and one that it overwrites
         if not file.is_missing and (file in used or _is_same_file(file.path, path)):
             file.verify()
 

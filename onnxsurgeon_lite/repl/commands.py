@@ -162,7 +162,7 @@ def _undisplay(session: PromptSession, rest: str) -> None:
 
 
 def _evaluate(session: PromptSession, rest: str) -> object:
-    """Return the numbers of a value, or the result of a Python expression, in which values stand for their numbers.
+    """Return the numbers of a value, or the result of a Python expression; a value in it is its numbers.
 
     A text is Python if it uses only names that Python or the current frames know.
     """

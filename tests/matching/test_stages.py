@@ -163,7 +163,7 @@ def test_the_outputs_of_all_layers_are_passed_on_by_a_pattern(package):
             'decoder_input_ids = "input_ids"',
             'decoder_input_ids = "past.0"',
             UsageError,
-            "'past.0' has no value for the next step, or two",
+            "'past.0' is fed by --sequence and by a stage",
         ),
     ],
 )

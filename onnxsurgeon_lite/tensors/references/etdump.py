@@ -1,24 +1,19 @@
 """Read an ETDump: what each instruction of an ExecuTorch program returned, beside the buffer that holds the numbers.
 
-The file is a flatbuffer (https://flatbuffers.dev/internals) of ExecuTorch 1.5's schema,
-devtools/etdump/etdump_schema_flatcc.fbs. The numbers of fields below are those of that schema.
+The file is a flatbuffer of ExecuTorch 1.5's schema, devtools/etdump/etdump_schema_flatcc.fbs. The numbers of fields
+below are those of that schema.
 """
 
-import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.tensors.references.flatbuffer import Fields, root_of
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.untrusted import require_regular
 
-SUFFIX = ".etdp"
-
 _BUFFER = "debug_output.bin"
-_LARGEST = 1 << 28  # bytes of a file; its tensors lie elsewhere
 _IDENTIFIER = b"ED00"
 _CALL = "native_call_"  # before the name of an operator
 # ExecuTorch's ScalarType -> ONNX dtype
@@ -96,73 +91,11 @@ def _is_row_by_row(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """A table of a flatbuffer; fields that are absent are empty, or have their default.
-
-    Attributes:
-        at: the place of the first byte.
-        looked_at: counts elements of vectors, which may overlap in a hostile file.
-    """
-
-    data: bytes
-    at: int
-    looked_at: Iterator[int]
-
-    def number(self, field: int, layout: str, default: int = 0) -> int:
-        return self._read(layout, at) if (at := self._place(field)) else default
-
-    def table(self, field: int) -> "list[_Fields]":
-        """Return the table in a field, if there is one."""
-        return [self._behind(at)] if (at := self._place(field)) else []
-
-    def tables(self, field: int) -> "list[_Fields]":
-        return [self._behind(at) for at in self._elements(field, 4)]
-
-    def numbers(self, field: int) -> tuple[int, ...]:
-        return tuple(self._read("q", at) for at in self._elements(field, 8))
-
-    def text(self, field: int) -> str:
-        return bytes(self.data[at] for at in self._elements(field, 1)).decode()
-
-    def _behind(self, at: int) -> "_Fields":
-        return _Fields(self.data, at + self._read("I", at), self.looked_at)
-
-    def _elements(self, field: int, size: int) -> Iterator[int]:
-        """Yield the place of each element of a vector."""
-        for vector in self.table(field):
-            for index in range(vector._read("I", vector.at)):
-                if next(self.looked_at) > len(self.data):
-                    raise ReferenceSetError("its vectors overlap")
-                yield vector.at + 4 + size * index
-
-    def _place(self, field: int) -> int:
-        """Return where a field lies, 0 if it is absent; the list of places lies before the table."""
-        # where the list begins, counted backwards from the table; its own size is its first entry
-        places = self.at - self._read("i", self.at)
-        entry = 4 + 2 * field
-        offset = self._read("H", places + entry) if entry < self._read("H", places) else 0
-        return offset and self.at + offset
-
-    def _read(self, layout: str, at: int) -> int:
-        return int(struct.unpack_from(f"<{layout}", self.data, at)[0])
-
-
-def root_of(path: Path, identifier: bytes, kind: str) -> _Fields:
-    """Return the table that a flatbuffer with this identifier begins with."""
-    data = require_regular(path, None, _LARGEST).read_bytes()
-    # the file may begin with its size
-    for start in (0, 4):
-        if data[start + 4 : start + 8] == identifier:
-            return _Fields(data, start, count())._behind(start)
-    raise ReferenceSetError(f"{str(path)!r} is no {kind}")
-
-
-def _tensors_of(run: _Fields) -> dict[str, _Fields]:
+def _tensors_of(run: Fields) -> dict[str, Fields]:
     """Return name -> tensor of what one run stored."""
     called = dict[int, str]()  # instruction -> its operator, which comes after its tensors
-    stored = defaultdict[int, list[_Fields]](list)
-    outputs = list[_Fields]()
+    stored = defaultdict[int, list[Fields]](list)
+    outputs = list[Fields]()
     for event in run.tables(3):
         # how long a call took: this event has the operator's name
         for profiled in event.table(0):

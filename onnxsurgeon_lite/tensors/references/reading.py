@@ -27,7 +27,8 @@ from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.system import read_at
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Stored
-from onnxsurgeon_lite.tensors.references import etdump
+from onnxsurgeon_lite.tensors.references.etdump import open_etdump
+from onnxsurgeon_lite.tensors.references.flatbuffer import root_of
 from onnxsurgeon_lite.tensors.references.foreign import (
     SHAPES,
     is_polygraphy,
@@ -160,8 +161,8 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return open_polygraphy(path, sample, _decoded_npy)
         case ".onnx_adapter":
             return ReferenceSet(place, _adapter_entries(path))
-        case etdump.SUFFIX:
-            return etdump.open_etdump(path, sample, _raw_entry)
+        case ".etdp":
+            return open_etdump(path, sample, _raw_entry)
     return _open_by_suffix(path)
 
 
@@ -175,7 +176,7 @@ def _adapter_entries(path: Path) -> dict[str, Entry]:
             # the numbers come after how many bytes they have
             sum(held.at + 4 for held in each.table(3)),
         )
-        for each in etdump.root_of(path, b"TORT", "adapter").tables(3)
+        for each in root_of(path, b"TORT", "adapter").tables(3)
     }
 
 
