@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.over_samples import MeasuredMetric
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -403,7 +404,7 @@ def settle(
     # what is after the last match may be a part that the model lacks
     left = references.left_over
     if left:
-        shown = ", ".join(map(repr, left[:_NAMED]))
+        shown = joined(left[:_NAMED])
         result.notes.append(
             f"references after the last match have no value in the model: {shown}; not compared"
         )

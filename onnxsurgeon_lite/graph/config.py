@@ -75,10 +75,10 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
                 found.append(
                     Agreement(field, _text(right), _text(value), _same(right, value), place)
                 )
-        except (_NotToldError, ArithmeticError, ValueError) as error:
-            is_odd = not isinstance(error, _NotToldError)
-            why = f"its numbers are no sizes: {error}" if is_odd else f"{error}"
-            found.append(Agreement(field, "" if is_odd else _text(right or ""), "", None, why))
+        except _NotToldError as error:
+            found.append(Agreement(field, _text(right or ""), "", None, str(error)))
+        except (ArithmeticError, ValueError) as error:
+            found.append(Agreement(field, "", "", None, f"its numbers are no sizes: {error}"))
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import is_standard
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float, wide
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -92,7 +93,7 @@ def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
     # inputs of other names are fed by position
     ours, theirs = required_inputs(index), required_inputs(other)
     if len(ours) == len(theirs) and set(ours) != set(theirs):
-        names, given = (", ".join(map(repr, each)) for each in (theirs, ours))
+        names, given = map(joined, (theirs, ours))
         yield f"the other model's inputs are fed in order: {names} as {given}"
     # a default value may differ between opsets, for example the axis of Softmax before and since 13
     opsets = onnx_opset(index.model.proto), onnx_opset(other.model.proto)

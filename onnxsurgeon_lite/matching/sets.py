@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.judge import ValueRule
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.recording.from_model import computed
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
@@ -99,7 +100,7 @@ def _require_some(
 ) -> SetComparison:
     """Return the result; raise `ReferenceSetError` if nothing was compared."""
     if not result.compared:
-        shown = ", ".join(map(repr, names[:5]))
+        shown = joined(names[:5])
         raise ReferenceSetError(
             f"{reference.place!r} has none of the {len(names)} tensors to compare: {shown}"
         )

@@ -187,9 +187,9 @@ def _agreement(result: BisectResult) -> str:
     # agrees as a whole, and yet differs: by what was cleared
     if not worst.match:
         why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
-        return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
+        return f"differs by {why} at {joined(result.outputs)}: max abs {worst.max_abs:.3g}"
     weak = [note for note in worst.notes if note.endswith(PROVES_LITTLE)]
-    return "; ".join([f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"] + weak)
+    return "; ".join([f"agrees at {joined(result.outputs)}: {gap(worst)}"] + weak)
 
 
 def _headline(culprit: Culprit) -> str:

@@ -13,6 +13,7 @@ from onnx import TypeProto, ValueInfoProto
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, known_size, sizes_in, symbols_of
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
+from onnxsurgeon_lite.names import few, joined
 from onnxsurgeon_lite.runtime.attention_feeds import usual_dims, usual_fill
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.system import physical_memory
@@ -147,9 +148,9 @@ def feeds_from(index: GraphIndex, stored: ReferenceSet, said: list[str] | None =
     """Return a reference set's entries for the graph inputs, checked against the model."""
     missing = [name for name in required_inputs(index) if name not in stored]
     if missing:
-        have = ", ".join(map(repr, list(stored)[:6])) or "none"
+        have = few(list(stored)) or "none"
         raise FeedsError(
-            f"{stored.place!r} has no tensor for input {', '.join(map(repr, missing))}",
+            f"{stored.place!r} has no tensor for input {joined(missing)}",
             f"it has {have}; give the feeds with --feeds",
         )
     return as_declared(index, {n: stored.read(n) for n in index.inputs if n in stored}, said)

@@ -125,7 +125,7 @@ def test_a_run_is_chosen_and_the_tensors_of_a_list_are_numbered(tmp_path):
         ("3.delegate", [0, 1]),
         ("3.delegate.1", [2, 3]),
     ]
-    assert "2 runs: using number 0" in found.notes[0]
+    assert "2 samples: using number 0" in found.notes[0]
     assert osl.open_references(path, sample=1).read("3.delegate").tolist() == [4, 5]
 
 

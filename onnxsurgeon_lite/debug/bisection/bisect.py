@@ -31,6 +31,7 @@ from onnxsurgeon_lite.graph.half import HALF
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
@@ -354,7 +355,7 @@ class _Bisection:
             n for n in known if not reached.isdisjoint(self.index.reads[self.index.producer[n]])
         ]
         if lacking:
-            shown = ", ".join(map(repr, sorted(behind))) or "nothing"
+            shown = joined(sorted(behind)) or "nothing"
             note = f"the crashing node has no reference: not compared, but replayed: {shown}"
             self.result.notes.append(note)
         return behind + [name for name in crashed.outputs if name in known]

@@ -30,6 +30,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS, computes_quantized
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.float64 import Float64
@@ -43,7 +44,6 @@ from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _RUNS = 8  # with noise
-_NAMED = 4  # values in a note
 _TRIED = 8  # values that tell whose references they are
 _ROOM = 2.0  # rounding may make this much more than the largest that so many runs showed
 
@@ -118,8 +118,8 @@ class QuantizedSearch:
         nodes = (p for name in left for p in self.values.region(name))
         ops = dict.fromkeys(index.nodes[p].op_type for p in nodes if self.values.rounds_within(p))
         names = list(dict.fromkeys(map(self.values.known.__getitem__, left)))
-        shown = ", ".join(map(repr, names[:_NAMED])) + " ..." * (len(names) > _NAMED)
-        result.notes.append(f"not compared, as what {', '.join(ops)} rounds is not known: {shown}")
+        rounded = ", ".join(ops)
+        result.notes.append(f"not compared, as what {rounded} rounds is not known: {few(names)}")
         result.verdict, result.findings = "inconclusive", []
 
     def _examination(self) -> Examination:

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, togethe
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -138,7 +139,7 @@ def _other_outputs(place: Place) -> Hypotheses:
                 continue
             pairs = enumerate(zip(read, new, strict=True))
             edits = tuple(Rewire(a, b, site.only, at) for at, (a, b) in pairs)
-            reads, others = (", ".join(map(repr, names)) for names in (read, new))
+            reads, others = map(joined, (read, new))
             sentence = f"{site.title} reads {reads}; with {others}"
             yield Hypothesis("wrong inputs", sentence, edits)
 

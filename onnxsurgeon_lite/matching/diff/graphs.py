@@ -41,6 +41,7 @@ from onnxsurgeon_lite.matching.diff.wiring import Wiring
 from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment, align
 from onnxsurgeon_lite.model import Model, by_name, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.tensors import dtypes
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ class GraphDiff:
         known, others = dict.fromkeys(mine), dict.fromkeys(theirs)
         orders = [n for n in known if n in others], [n for n in others if n in known]
         if orders[0] != orders[1] and not self.scopes[0].positional:
-            texts = (", ".join(map(repr, order)) for order in orders)
+            texts = map(joined, orders)
             yield Difference("changed", kind, f"{kind}s", changes=(Change("order", *texts),))
 
     def _paired(self, mine: list[str], theirs: list[str], kind: str) -> list[tuple[str, str]]:

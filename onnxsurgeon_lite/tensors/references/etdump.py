@@ -10,32 +10,19 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.tensors.references.flatbuffer import Fields, root_of
-from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, chosen
 from onnxsurgeon_lite.untrusted import require_regular
 
 _BUFFER = "debug_output.bin"
 _IDENTIFIER = b"ED00"
 _CALL = "native_call_"  # before the name of an operator
+_FROM_23 = "float8e5m2 float8e4m3fn float8e5m2fnuz float8e4m3fnuz uint16 uint32 uint64"
 # ExecuTorch's ScalarType -> ONNX dtype
-_DTYPES = {
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float",
-    7: "double",
-    11: "bool",
-    15: "bfloat16",
-    23: "float8e5m2",
-    24: "float8e4m3fn",
-    25: "float8e5m2fnuz",
-    26: "float8e4m3fnuz",
-    27: "uint16",
-    28: "uint32",
-    29: "uint64",
-}
+_DTYPES = (
+    dict(enumerate(["uint8", "int8", "int16", "int32", "int64", "float16", "float", "double"]))
+    | {11: "bool", 15: "bfloat16"}
+    | dict(enumerate(_FROM_23.split(), 23))
+)
 
 Placed = Callable[[Path, str, tuple[int, ...], int], Entry]
 """Makes the entry of a tensor in a file: its path, dtype, shape, offset of the first byte."""
@@ -55,10 +42,10 @@ def open_etdump(path: Path, sample: int, placed: Placed) -> ReferenceSet:
         raise ReferenceSetError(
             f"{str(path)!r} holds no tensors", "run the program again with a debug buffer"
         )
-    notes = [f"{str(path)!r} has {len(runs)} runs: using number {sample}"] if runs[1:] else []
+    number, notes = chosen(sample, len(runs), path)
     buffer = _buffer_of(path)  # it may be longer than what was written
     entries = {}
-    for name, tensor in runs[min(sample, len(runs) - 1)].items():
+    for name, tensor in runs[number].items():
         kind, shape = tensor.number(0, "b"), tensor.numbers(1)
         if kind not in _DTYPES:
             notes.append(f"{name!r} has ExecuTorch's dtype {kind}, which ONNX lacks: left out")
@@ -99,9 +86,9 @@ def _tensors_of(run: Fields) -> dict[str, Fields]:
     for event in run.tables(3):
         # how long a call took: this event has the operator's name
         for profiled in event.table(0):
-            name = profiled.text(0)
-            if name.startswith(_CALL):
-                called[profiled.number(2, "i", -1)] = name.removeprefix(_CALL)
+            _, call, operator = profiled.text(0).partition(_CALL)
+            if call:
+                called[profiled.number(2, "i", -1)] = operator
         # what it returned: one value an event
         for debugged in event.table(2):
             for value in debugged.table(2):

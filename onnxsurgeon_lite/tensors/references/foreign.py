@@ -5,14 +5,14 @@ What a file says is data: no name in it becomes a path, and an array has exactly
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, chosen
 from onnxsurgeon_lite.untrusted import require_regular, text_of
 
 SHAPES = "shapes.json"
@@ -41,14 +41,12 @@ def open_polygraphy(path: Path, sample: int, read_npy: Callable[[bytes], Array])
         if len(runners) > 1:
             notes.append(f"{str(path)!r} has {len(runners)} runners: using {runners[0][0]!r}")
         found = [iteration["outputs"] for iteration in runners[0][1]]
-    if len(found) > 1:
-        notes.append(f"{str(path)!r} has {len(found)} samples: using number {sample}")
-    tensors: Mapping[str, object] = found[min(sample, len(found) - 1)]
+    number, others = chosen(sample, len(found), path)
     entries = {}
-    for name, value in tensors.items():
+    for name, value in found[number].items():
         text = _array(name, value)
         entries[str(name)] = Entry(partial(_decoded, text, read_npy), size=len(text))
-    return ReferenceSet(str(path), entries, tuple(notes))
+    return ReferenceSet(str(path), entries, tuple(notes + others))
 
 
 def _array(name: str, value: Any) -> str:

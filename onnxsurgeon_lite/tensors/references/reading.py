@@ -181,26 +181,22 @@ def _adapter_entries(path: Path) -> dict[str, Entry]:
 
 
 def _open_by_suffix(path: Path) -> ReferenceSet:
-    """Open a file with the reader that another package brings for its suffix."""
-    reader = brought(READERS)[0].get(path.suffix.removeprefix("."))
-    if callable(reader):
-        return _read_by(reader, path)
-    unknown = ReferenceSetError(
-        f"{str(path)!r} is not a known kind of reference set",
-        "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, Polygraphy's .json, ExecuTorch's "
-        ".etdp, onnxruntime's .onnx_adapter, or a folder from `onnxdbg record`",
-    )
-    for line in brought(READERS)[1]:
-        unknown.add_note(line)
-    raise unknown
-
-
-def _read_by(reader: Callable[[Path], Mapping[str, Stored]], path: Path) -> ReferenceSet:
-    """Return what another package reads: name -> array.
+    """Open a file with the reader that another package brings for its suffix: it returns name -> array.
 
     Raises:
-        ReferenceSetError: it fails.
+        ReferenceSetError: there is none, or it fails.
     """
+    readers, failed = brought(READERS)
+    reader = readers.get(path.suffix.removeprefix("."))
+    if not callable(reader):
+        unknown = ReferenceSetError(
+            f"{str(path)!r} is not a known kind of reference set",
+            "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, Polygraphy's .json, ExecuTorch's "
+            ".etdp, onnxruntime's .onnx_adapter, or a folder from `onnxdbg record`",
+        )
+        for line in failed:
+            unknown.add_note(line)
+        raise unknown
     try:
         tensors = {str(name): _stored(name, value) for name, value in reader(path).items()}
     except Exception as error:  # another package may raise anything

@@ -157,6 +157,12 @@ class ReferenceSet:
             ) from error
 
 
+def chosen(sample: int, count: int, place: Path) -> tuple[int, list[str]]:
+    """Return the number of a sample, that of the last one if there are fewer, and a note if there are others."""
+    number = min(sample, count - 1)
+    return number, [f"{str(place)!r} has {count} samples: using number {number}"] * (count > 1)
+
+
 def _itself(tensor: Stored) -> Stored:
     return tensor
 
