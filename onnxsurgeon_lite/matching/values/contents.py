@@ -1,6 +1,5 @@
 """Find pairs of values with equal numbers, also transposed."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Shape
 from onnxsurgeon_lite.tensors.signature import Floats, Signature
 
@@ -117,30 +117,37 @@ def _tolerance(half: bool) -> float:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible pair with equal contents. axes: the permutation of a's axes that gives b, None if none is needed."""
+    """A possible pair with equal contents.
+
+    Attributes:
+        apart: the relative distance of the numbers.
+        axes: the permutation of a's axes that gives b, None if none is needed.
+    """
 
     a: Fact
     b: Fact
+    apart: float
     axes: tuple[int, ...] | None = None
 
 
 def candidates(a: Side, b: Side) -> list[Candidate]:
     """Return pairs whose contents agree, without those that have a much nearer partner."""
-    found = list[tuple[float, Candidate]]()
+    found = list[Candidate]()
     others = _by_size(b)
     for size, ones in _by_size(a).items():
         found += _agreeing(ones, others.get(size, []))
-    found.sort(key=lambda each: each[1].a.rank)
+    found.sort(key=lambda each: each.a.rank)
     # (name, side) -> the distance of its nearest partner
     nearest = dict[tuple[str, int], float]()
-    for apart, c in found:
+    for c in found:
         for key in ((c.a.name, 0), (c.b.name, 1)):
-            nearest[key] = min(apart, nearest.get(key, apart))
+            nearest[key] = min(c.apart, nearest.get(key, c.apart))
     return [
         c
-        for apart, c in found
+        for c in found
         # keeps a pair unless one of its values has a partner that is 20 times nearer
-        if apart <= max(_ROUNDING, _MUCH_FARTHER * min(nearest[c.a.name, 0], nearest[c.b.name, 1]))
+        if c.apart
+        <= max(_ROUNDING, _MUCH_FARTHER * min(nearest[c.a.name, 0], nearest[c.b.name, 1]))
     ]
 
 
@@ -160,7 +167,7 @@ def agreeing(a: Fact, b: Fact, transposed: bool = True) -> bool | None:
         if a.signature.elements != b.signature.elements:
             return False
         found = _agreeing([(a, a.signature)], [(b, b.signature)])
-        return any(transposed or candidate.axes is None for _, candidate in found)
+        return any(transposed or candidate.axes is None for candidate in found)
     if a.small is None or b.small is None:
         return None
     if a.small.size != b.small.size:
@@ -176,8 +183,8 @@ _Signed = list[tuple[Fact, Signature]]
 """Values with one number of elements, and their signatures."""
 
 
-def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate]]:
-    """Yield (distance, candidate) of pairs with equal numbers."""
+def _agreeing(ones: _Signed, others: _Signed) -> Iterator[Candidate]:
+    """Yield pairs with equal numbers."""
     if not others:
         return
     # norms first, then sums, then elements: each step leaves fewer pairs
@@ -196,10 +203,10 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
         ):
             (a, one), (b, other) = ones[row], others[column]
             if same:
-                yield distance, Candidate(a, b)
+                yield Candidate(a, b, distance)
             # sums agree, elements at fixed positions do not: the same numbers in another order
             elif (axes := transposition(one, other)) is not None:
-                yield _ROUNDING, Candidate(a, b, axes)
+                yield Candidate(a, b, _ROUNDING, axes)
 
 
 def _near(ones: SignatureStack, others: SignatureStack) -> Iterator[Pairs]:
@@ -219,8 +226,5 @@ def _near(ones: SignatureStack, others: SignatureStack) -> Iterator[Pairs]:
 
 
 def _by_size(side: Side) -> dict[int, _Signed]:
-    found: dict[int, _Signed] = defaultdict(list)
-    for fact in side.facts.values():
-        if fact.signature is not None:
-            found[fact.signature.elements].append((fact, fact.signature))
-    return found
+    signed = ((fact, fact.signature) for fact in side.facts.values() if fact.signature is not None)
+    return groups((signature.elements, (fact, signature)) for fact, signature in signed)

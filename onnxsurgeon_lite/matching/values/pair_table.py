@@ -58,6 +58,8 @@ class PairTable:
         self.pairs = dict[str, Pair]()
         self.taken = dict[str, str]()
         self.unclear = in_two_orders(a)
+        # module -> the values of side b that leave it
+        self.leaving = groups((path, f) for f in b.facts.values() for path in f.leaves)
         # names of modules that side b has, with all that are around them
         self.modules = {path for f in b.facts.values() for path in Provenance(f.scope).around()}
         self._way = _wrapper(a, b)

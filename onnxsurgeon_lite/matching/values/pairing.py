@@ -16,6 +16,7 @@ from onnxsurgeon_lite.matching.values.pair_table import SAME, Pair, PairTable, s
 
 _ROUNDS = 8  # of all methods, at most
 _SHOWN = 3  # modules that a note names
+_EQUAL = 1e-5  # the relative distance of what two runtimes compute alike
 
 
 @dataclass
@@ -280,7 +281,8 @@ def _levels(table: PairTable, candidates: Sequence[Candidate]) -> Iterator[list[
         # all that could be a partner, whether it is free or not
         partners[c.a.name].add(c.b.name)
         is_told = c.a.name not in table.unclear or _tells_order(table, c.a, c.b)
-        if is_told and table.free(c.a, c.b) and table.may_be_one(c.a, c.b):
+        is_free = table.free(c.a, c.b) and not _is_chance(table, c)
+        if is_told and is_free and table.may_be_one(c.a, c.b):
             # candidates of one fit compete; those of a better one come first
             levels[_fit(table, c)].append(c)
     # what a model computed says its modules; what a module returned has its name
@@ -319,6 +321,17 @@ def _fit(table: PairTable, c: Candidate) -> _Fit:
 def _is_returned(table: PairTable, a: Fact, b: Fact) -> bool:
     """Return whether a reference is what a module returns, and a value what leaves this module."""
     return a.returned and table.scope_of_a(a) in b.leaves
+
+
+def _is_chance(table: PairTable, c: Candidate) -> bool:
+    """Return whether a reference only resembles a value, and its own module has one: a wrong one.
+
+    A normalization of numbers that are normal already changes little.
+    """
+    is_near = c.apart > _EQUAL and c.a.known and not table.a.structured
+    # several values may leave a module: which of them it returns is not known
+    own = table.leaving[table.scope_of_a(c.a)] if is_near else []
+    return len(own) == 1 and own[0] is not c.b and table.free(c.a, own[0])
 
 
 def _tells_order(table: PairTable, a: Fact, b: Fact) -> bool:

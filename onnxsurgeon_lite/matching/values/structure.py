@@ -4,7 +4,7 @@ Each function adds pairs to the table: by equal weights, paired inputs, modules 
 the first model, side b the model whose values are matched.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 
 from onnxsurgeon_lite.matching.values.contents import agreeing
@@ -98,11 +98,8 @@ def by_name(table: PairTable) -> None:
 
 def _by_outputs(table: PairTable) -> None:
     """Pair what a module returned, as references recorded it, with the only value that leaves that module."""
-    # module -> the values of the model that leave it; the references that it returned
-    leaving: dict[str, list[Fact]] = defaultdict(list)
-    for fact in table.b.facts.values():
-        for module in fact.leaves:
-            leaving[module].append(fact)
+    leaving = table.leaving
+    # module -> the references that it returned
     returned = groups(
         (table.scope_of_a(fact), fact)
         for fact in table.a.facts.values()

@@ -736,3 +736,37 @@ def test_a_hook_on_a_normalization_that_is_folded_is_compared_with_its_convoluti
 
     (culprit,) = result.culprits
     assert culprit.causes[0].sentence.startswith("Neg '/Neg' is one too many")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_normalization_that_changes_little_has_its_own_value_not_its_input(tmp_path, dynamo):
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = torch.nn.Linear(16, 64)
+            self.first, self.second = torch.nn.LayerNorm(64), torch.nn.LayerNorm(64)
+            self.down = torch.nn.Linear(64, 3)
+
+        def forward(self, x):
+            normal = self.first(self.up(x))
+            return self.down(self.second(normal + 1e-3 * torch.tanh(normal)))
+
+    torch.manual_seed(0)
+    net = Twice().eval()
+    torch.nn.init.normal_(
+        net.second.weight, 1, 3e-4
+    )  # the output differs by as much from the input
+    x = torch.randn(4, 16)
+    path = tmp_path / "net.onnx"
+    torch.onnx.export(
+        net, (x,), path, dynamo=dynamo, verbose=False, external_data=False, input_names=["x"],
+        opset_version=18,
+    )  # fmt: skip
+    norm = [n.name for n in onnx.load(path).graph.node if n.op_type == "LayerNormalization"][1]
+    wrong = osl.set_attr(path, f"name:{norm}", {"epsilon": 0.1}).model
+
+    result = osl.bisect(wrong, osl.record(net, args=(x,)))
+
+    assert [culprit.name for culprit in result.culprits] == [norm]
+    assert "epsilon of LayerNormalization" in str(result)
