@@ -6,8 +6,8 @@ imported before a result is shown.
 
 import sys
 from collections.abc import Callable, Sized
-from dataclasses import fields, is_dataclass
-from typing import Protocol, Self
+from dataclasses import field, fields, is_dataclass
+from typing import Protocol, Self, TypeVar
 
 Progress = Callable[[str], None]
 """Gets a sentence when the work goes on."""
@@ -15,8 +15,15 @@ Progress = Callable[[str], None]
 HIDDEN = {"json": False}
 """Metadata of a field that is left out of JSON."""
 
+_Default = TypeVar("_Default")
 _LONGEST = 160  # characters of a `repr`
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
+
+
+def hidden(default: _Default) -> _Default:
+    """Return a field of a dataclass that is left out of JSON."""
+    # for type checkers it is what such a field holds
+    return field(default=default, metadata=HIDDEN)
 
 
 def quiet(_: str) -> None:

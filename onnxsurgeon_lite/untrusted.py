@@ -55,3 +55,9 @@ def json_of(path: Path, folder: Path | None = None) -> dict[str, object]:
     if not isinstance(found, dict):
         raise ReferenceSetError(f"{str(path)!r} holds no JSON object")
     return found
+
+
+def inner(config: object, name: str) -> dict[str, object]:
+    """Return an object that a JSON object holds; an empty one without it."""
+    found = config.get(name) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -421,7 +421,7 @@ class Call:
 
         if self.sequence and (self.jobs > 1 or self.cluster is not None):
             raise UsageError("steps follow each other", "leave out --jobs and --cluster")
-        return carried_by(index, self.sequence or {})
+        return carried_by(index.inputs, index.outputs, self.sequence or {})
 
     def pool(self) -> "Pool":
         """Return the runtimes that work on samples."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.modules import ModuleTree
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
     from onnxsurgeon_lite.matching.diff import ModelDiff
+    from onnxsurgeon_lite.matching.stages import PackageSummary
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.report.page.view import View
     from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -53,13 +54,12 @@ def inspect(
     optimized: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Placing],
-) -> (
-    "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions | Placement | Fusions"
-):
+) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions | Placement | Fusions | PackageSummary":
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     Args:
-        model: A model; with `histogram` also tensors: a path, name -> array, a `ReferenceSet`.
+        model: A model, or the folder of several that belong together; with `histogram` also tensors: a path,
+            name -> array, a `ReferenceSet`.
         node: Show this node instead: a name, an id (`@3`, `@3/then_branch/@0`) or `op:Conv[2]`.
         value: Show these values instead: a name, an id, a glob, `op:Conv`.
         ops: Count every operator.
@@ -100,6 +100,15 @@ def inspect(
         from onnxsurgeon_lite.graph.selecting.select import select_node, select_values
         from onnxsurgeon_lite.model import loaded
 
+        # of several models in a folder, what they do for each other
+        asked = node or value or ops or tree or html or placement or optimized
+        if isinstance(model, str | PathLike) and not asked:
+            from onnxsurgeon_lite.matching.stages import read_stages, summarize_stages
+
+            stages = read_stages(Path(model))
+            if len(stages) > 1:
+                indexes = [call.index(stage.model) for stage in stages]
+                return call.done(summarize_stages(stages, indexes))
         # a page is drawn while the facts are found
         known = loaded(cast("ModelLike", model))
         call.draw(known)

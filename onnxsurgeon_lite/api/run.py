@@ -418,11 +418,6 @@ def _decoded(
     step_feeds: Place,
 ) -> "DecodeComparison":
     """Let a model decode beside another one, or a recording."""
-    if not call.sequence:
-        raise UsageError(
-            "nothing says which outputs are the cache of the next step",
-            "add --sequence 'present.*=past_key_values.*'",
-        )
     child = call.child()
     from onnxsurgeon_lite.matching import decode as decoding
     from onnxsurgeon_lite.tensors.references import Samples, save_tensors
@@ -450,18 +445,22 @@ def _decoder(
     decode: "Mapping[str, str]",
     child: "Child | None" = None,
 ) -> "Decoder | None":
-    """Return what decodes with a model, or with the last of a folder's stages; None of tensors."""
-    from onnxsurgeon_lite.matching.decode import Decoder, passed_on
-    from onnxsurgeon_lite.matching.suite import read_stages
+    """Return what decodes with a model, or with those of a folder; None of tensors."""
+    from onnxsurgeon_lite.matching.decode import Decoder, begin
+    from onnxsurgeon_lite.matching.stages import STEP, Stage, read_stages
 
-    stages = read_stages(Path(given)) if isinstance(given, str | PathLike) else {}
+    stages = read_stages(Path(given)) if isinstance(given, str | PathLike) else []
+    # tensors, then: a recording
     if not stages and not is_model(given):
         return None
-    indexes = [call.index(model) for model in stages or [given]]
-    runtime = call.started(child)
-    # the other stages run once, in the same process
-    passed = passed_on(stages.values(), indexes, feeds, runtime)
-    return Decoder.of(indexes[-1], runtime, decode, call.sequence or {}, passed)
+    indexes = [call.index(stage.model) for stage in stages] or [call.index(given)]
+    # one model is a folder's only one
+    stages = stages or [Stage(Path(), STEP, {}, {})]
+    known = {} if feeds is None else {name: feeds.read(name) for name in feeds}
+    # each keeps its session open; the process that is starting is for the first
+    first = iter([child])
+    models, passed = begin(stages, indexes, known, lambda: call.started(next(first, None)))
+    return Decoder.of(models, passed, decode, call.sequence or {})
 
 
 def _prompt(call: Call, model: "Decoder", feeds: "ReferenceSet | None") -> "Array":
@@ -475,7 +474,7 @@ def _prompt(call: Call, model: "Decoder", feeds: "ReferenceSet | None") -> "Arra
         return model.passed[model.tokens]
     if feeds is not None:
         return np.asarray(feeds.read(model.tokens))
-    made, _ = make_feeds(model.index, call.recipe())
+    made, _ = make_feeds(model.models[0].session.index, call.recipe())
     prompt = np.asarray(made[model.tokens])
     call.notes.append(f"made the prompt {prompt.tolist()}; the cache is empty")
     return prompt

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, versions
+from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, hidden, versions
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet
@@ -120,7 +120,7 @@ class Cause:
     steps: tuple[Pass, ...] = field(metadata=HIDDEN)
     edits: list[dict[str, object]] = field(default_factory=list)
     repair: list[str] = field(default_factory=list)
-    mistake: tuple[object, ...] = field(default=(), metadata=HIDDEN)
+    mistake: tuple[object, ...] = hidden(())
     apart: str = ""
 
 
@@ -142,7 +142,7 @@ class Repair:
     recipe: Path | None = None
     edits: int = 0
     outputs: dict[str, Comparison] = field(default_factory=dict)
-    left: "BisectResult | None" = field(default=None, metadata=HIDDEN)
+    left: "BisectResult | None" = hidden(None)
     fresh: str = ""
 
 
@@ -341,7 +341,7 @@ class BisectResult(Shown):
     repair: Repair | None = None
     blame: Blame | None = None
     beside_eager: dict[str, BesideEager] = field(default_factory=dict)
-    has_factory: bool = field(default=False, metadata=HIDDEN)
+    has_factory: bool = hidden(False)
     lost: list[str] = field(default_factory=list, metadata=HIDDEN)
 
     def innermost(self) -> "tuple[BisectResult, str]":

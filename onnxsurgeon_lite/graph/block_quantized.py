@@ -45,19 +45,22 @@ class Blocks:
             made[rows] = part.grid.numbers(part.integers)
         return made
 
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether blocks lie within rows: then rows can be taken apart."""
+        return self.integers.ndim == _MATRIX and self.grid.axis % 2 > 0
+
     def parts(self) -> Iterator[slice]:
         """Yield rows that are computed together: float64 takes 16 times the memory of 4 bits."""
-        # blocks that span several rows are not cut
-        whole = self.integers.ndim != _MATRIX or not self.grid.axis % 2
-        step = max(1, len(self.integers) if whole else _TOGETHER // max(1, self.integers.shape[1]))
-        yield from (slice(at, at + step) for at in range(0, len(self.integers), step))
+        count = len(self.integers)
+        step = max(1, _TOGETHER // max(1, self.integers.shape[1]) if self.is_by_rows else count)
+        yield from (slice(at, at + step) for at in range(0, count, step))
 
     def part(self, rows: slice) -> "Blocks":
-        """Return some rows; the blocks must lie within rows."""
-        grid, within = self.grid, self.grid.axis % 2 and self.integers.ndim == _MATRIX
-        if not within:
+        """Return some rows, where that can be done."""
+        if not self.is_by_rows:
             return self
-        grid = replace(grid, scale=grid.scale[rows], zero=grid.zero[rows])
+        grid = replace(self.grid, scale=self.grid.scale[rows], zero=self.grid.zero[rows])
         return replace(self, integers=self.integers[rows], grid=grid)
 
 

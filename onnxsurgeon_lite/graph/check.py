@@ -1,6 +1,6 @@
 """Run the ONNX checker, without loading the weights."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import GraphError
@@ -22,7 +22,7 @@ from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import Model, is_standard, plain_domain
 from onnxsurgeon_lite.model.model import refers
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import Shown, hidden
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,7 +46,7 @@ class CheckResult(Shown):
     findings: tuple[LintFinding, ...]
     needs: tuple[str, ...] = ()
     config: tuple[Agreement, ...] = ()
-    path: str = field(default="", metadata=HIDDEN)
+    path: str = hidden("")
 
     @property
     def match(self) -> bool:

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.quantizers import constant_of
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import plain_domain
 from onnxsurgeon_lite.tensors.dtypes import Wide
+from onnxsurgeon_lite.untrusted import inner
 
 Json = Mapping[str, object]
 Found = float | tuple[float, ...] | str
@@ -59,8 +60,8 @@ class Agreement:
 
 def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
     """Return how a model agrees with each field of its configuration that a graph may tell."""
-    text = config.get("text_config")  # models of several kinds have the language model inside
-    source = _Source(text if isinstance(text, dict) else config)
+    # models of several kinds have the language model inside
+    source = _Source(inner(config, "text_config") or config)
     graph, found = _Graph(index), []
     if source.number("hidden_size") is None:  # of no language model that is known here
         return ()
@@ -84,19 +85,19 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
 
 def agreements_of_package(index: GraphIndex, package: Json) -> tuple[Agreement, ...]:
     """Return how a graph agrees with the sizes and the names of values that its package's configuration has."""
-    model = _Source(package).inner("model")
-    decoder = model.inner("decoder")
+    model = inner(package, "model")
+    decoder = inner(model, "decoder")
     config = {
-        **decoder.config,
-        "head_dim": decoder.config.get("head_size"),
-        "vocab_size": model.config.get("vocab_size"),
+        **decoder,
+        "head_dim": decoder.get("head_size"),
+        "vocab_size": model.get("vocab_size"),
         "sliding_window": None,  # the program that runs a package may slide the cache itself
     }
     found = agreements(index, config)
     # only fields that the package has
     told = [each for each in found if config.get(each.field) is not None]
     for kind, values in (("inputs", index.inputs), ("outputs", index.outputs)):
-        for field, name in decoder.inner(kind).config.items():
+        for field, name in inner(decoder, kind).items():
             # `past_key_values.%d.key`: the name in the first layer
             first = str(name).replace("%d", "0", 1)
             where = f"{kind[:-1]} {first!r} of the graph"
@@ -124,11 +125,6 @@ class _Source:
         # True is an int in Python
         numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
         return next(map(float, numbers), None)
-
-    def inner(self, name: str) -> "_Source":
-        """Return an object of the configuration; an empty one without it."""
-        found = self.config.get(name)
-        return _Source(found if isinstance(found, dict) else {})
 
     def needed(self, *names: str) -> float:
         number = self.number(*names)
@@ -166,8 +162,7 @@ class _Source:
 
     def rope(self) -> Json:
         for name in ("rope_parameters", "rope_scaling"):
-            found = self.config.get(name)
-            if isinstance(found, dict) and found:
+            if found := inner(self.config, name):
                 # one object for each kind of layer
                 if any(isinstance(each, dict) for each in found.values()):
                     raise _NotToldError(

@@ -2,16 +2,25 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
+from onnx import ValueInfoProto
 
 from onnxsurgeon_lite.errors import FeedsError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
-from onnxsurgeon_lite.matching.samples import carried_by
+from onnxsurgeon_lite.matching.stages import (
+    ONCE,
+    PROMPT,
+    STEP,
+    TOKEN,
+    Stage,
+    carried_in,
+    chained,
+    links_of,
+)
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
-from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from
-from onnxsurgeon_lite.runtime.run import opened, run
+from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
+from onnxsurgeon_lite.runtime.run import Opened, opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Stored, Wide, numpy_dtype, present
@@ -64,33 +73,47 @@ class DecodeComparison(Shown):
         return self.divergent is None
 
 
+@dataclass(frozen=True)
+class DecodingModel:
+    """One of the models that decode.
+
+    Attributes:
+        links: input of a later model -> the output that it gets.
+    """
+
+    stage: Stage
+    session: Opened
+    links: Mapping[str, str]
+
+
 @dataclass
 class Decoder:
-    """A model that reads tokens, and carries its cache from step to step.
+    """Models that read tokens, and carry their cache from step to step.
 
     Attributes:
         carry: input -> the output of the step before that it gets.
-        held: what those inputs are fed next.
-        passed: input -> what another model gives it, the same at each step.
+        passed: input -> what other models gave it, the same at each step.
+        inputs: of all models.
+        held: what the inputs of `carry` are fed next. fed: what the models were fed last.
     """
 
-    index: GraphIndex
-    runtime: Runtime
+    models: Sequence[DecodingModel]
     logits: str
     tokens: str
     carry: Mapping[str, str]
     passed: Mapping[str, Array]
+    inputs: Mapping[str, ValueInfoProto]
     held: dict[str, Array] = field(default_factory=dict)
+    fed: dict[str, Array] = field(default_factory=dict)
     count: int = 0
 
     @classmethod
     def of(
         cls,
-        index: GraphIndex,
-        runtime: Runtime,
+        models: Sequence[DecodingModel],
+        passed: Mapping[str, Array],
         decode: Mapping[str, str],
         sequence: Mapping[str, str],
-        passed: Mapping[str, Array],
     ) -> "Decoder":
         """Return a decoder whose cache is empty.
 
@@ -99,31 +122,59 @@ class Decoder:
         """
         if len(decode) != 1:
             raise UsageError("--decode names one output and one input", "such as logits=input_ids")
+        indexes = [model.session.index for model in models]
         # input of the tokens -> output with their logits
-        ((tokens, logits),) = carried_by(index, decode).items()
-        found = cls(index, runtime, logits, tokens, carried_by(index, sequence), passed)
-        if twice := sorted(found.carry.keys() & passed):
+        ((tokens, logits),) = carried_in(indexes, decode).items()
+        carry = carried_in(indexes, sequence or chained(model.stage.cache for model in models))
+        if not carry:
+            raise UsageError(
+                "nothing says which outputs are the cache of the next step",
+                "add --sequence 'present.*=past_key_values.*'",
+            )
+        if twice := sorted(carry.keys() & passed):
             raise UsageError(
                 f"input {twice[0]!r} is fed by --sequence and by a stage", "leave out one of them"
             )
-        known = {tokens, _MASK, _POSITIONS, *found.carry, *passed, *index.initializers}
-        # the runs can go on only if every input is known: tokens, mask, positions, caches, what another model
-        # gives, and defaults
-        strange = [name for name in index.inputs if name not in known]
-        if strange:
-            raise UsageError(
-                f"input {strange[0]!r} has no value for the next step",
-                "pass an output on with --sequence OUTPUT=INPUT, or freeze it: onnxdbg edit freeze",
-            )
-        found.held = {name: found._empty(name) for name in found.carry}
+        inputs = chained(index.inputs for index in indexes)
+        found = cls(models, logits, tokens, carry, passed, inputs)
+        # the prompt begins with empty caches; a token gets what the prompt made
+        made = found._require_fed(PROMPT, carry)
+        found._require_fed(TOKEN, [name for name, output in carry.items() if output in made])
+        for model in found._at(PROMPT):
+            index = model.session.index
+            found.held |= {name: _empty(index, name) for name in carry.keys() & index.inputs}
         return found
 
-    @cached_property
-    def run(self) -> Callable[[Feeds], Mapping[str, object]]:
-        return opened(self.index, self.runtime)
+    def _at(self, when: str) -> list[DecodingModel]:
+        """Return the models that run at the prompt, or at a token."""
+        return [model for model in self.models if model.stage.runs in (when, STEP)]
 
-    def feeds(self, tokens: Array) -> dict[str, Array]:
-        """Return the feeds of the next step: its tokens, a mask of ones, positions that go on, the cache.
+    def _require_fed(self, when: str, cached: Iterable[str]) -> set[str]:
+        """Refuse an input of which nothing says what it is fed; return all outputs."""
+        known = {self.tokens, _MASK, _POSITIONS, *cached, *self.passed}
+        made = set[str]()
+        # the runs can go on only if every input is known: tokens, mask, positions, caches, what another model
+        # gives, and defaults
+        for model in self._at(when):
+            strange = [name for name in required_inputs(model.session.index) if name not in known]
+            if strange:
+                raise UsageError(
+                    f"input {strange[0]!r} has no value for the next step",
+                    "pass an output on with --sequence OUTPUT=INPUT, or freeze it: onnxdbg edit freeze",
+                )
+            known.update(model.links)
+            made.update(model.session.index.outputs)
+        if self.logits not in made:
+            raise UsageError(
+                f"no model that runs at the {when} makes {self.logits!r}",
+                'write a [[stage]] with runs = "prompt", and one with runs = "token"',
+            )
+        return made
+
+    def step(self, tokens: Array) -> Wide:
+        """Run one step; return the logits after its last token, and keep the cache.
+
+        The models are fed its tokens, a mask of ones, positions that go on, the cache, and what others made.
 
         Raises:
             FeedsError: there is not one text.
@@ -133,61 +184,73 @@ class Decoder:
                 f"{self.tokens!r} is fed {list(tokens.shape)}; one text is decoded",
                 "feed it as [1, N]",
             )
-        count = self.count + tokens.size
-        found = {**self.passed, self.tokens: tokens.astype(self._dtype(self.tokens))}
-        if _MASK in self.index.inputs:
-            found[_MASK] = np.ones((1, count), self._dtype(_MASK))
-        if _POSITIONS in self.index.inputs:
-            positions = np.arange(self.count, count, dtype=self._dtype(_POSITIONS))
-            found[_POSITIONS] = positions[None]
-        return {**found, **self.held}
-
-    def step(self, feeds: Mapping[str, Array]) -> Wide:
-        """Run one step; return the logits after its last token, and keep the cache."""
-        made = self.run(dict(feeds))
-        self.count += feeds[self.tokens].size
-        self.held = {name: np.asarray(made[output]) for name, output in self.carry.items()}
-        return _after_last(made[self.logits], self.logits)
-
-    def _dtype(self, name: str) -> "DType":
-        return numpy_dtype(self.index.inputs[name].type.tensor_type.elem_type)
-
-    def _empty(self, name: str) -> Array:
-        """Return an empty cache; one that slides has its whole window, of zeros."""
-        sizes = cache_sizes(self.index)
-        dims = dims_of(self.index.inputs[name].type)
-        # sizes that the graph fixes (a cache that slides has its whole window); else the batch is 1, and
-        # nothing is cached yet
-        shape = [
-            known_size(dim) or sizes.get(dim.dim_param, int(not at)) for at, dim in enumerate(dims)
-        ]
-        return np.zeros(shape, self._dtype(name))
+        before, count = self.count, self.count + tokens.size
+        known: dict[str, Array] = {
+            **self.passed,
+            **self.held,
+            self.tokens: tokens,
+            _MASK: np.ones((1, count)),
+            _POSITIONS: np.arange(before, count)[None],
+        }
+        # in the dtypes that the models declare; what none reads is not fed
+        for name in {self.tokens, _MASK, _POSITIONS} & self.inputs.keys():
+            known[name] = known[name].astype(_dtype(self.inputs[name]))
+        self.fed = {}
+        # an output may be read by a later model, under its own name or another
+        for model in self._at(TOKEN if before else PROMPT):
+            fed = {name: known[name] for name in model.session.index.inputs if name in known}
+            self.fed |= fed
+            made = {name: np.asarray(value) for name, value in model.session({**fed}).items()}
+            known |= made | {name: made[output] for name, output in model.links.items()}
+        self.count = count
+        # what this step did not make stays as it is: keys of an encoder, which the prompt alone computes
+        self.held |= {name: known[output] for name, output in self.carry.items() if output in known}
+        return _after_last(known[self.logits], self.logits)
 
 
-def passed_on(
-    stages: Iterable[Mapping[str, str]],
+def begin(
+    stages: Sequence[Stage],
     indexes: Sequence[GraphIndex],
-    given: ReferenceSet | None,
-    runtime: Runtime,
-) -> dict[str, Array]:
-    """Run all models of a folder but the last; return what that one is fed by the others.
+    known: dict[str, Stored],
+    start: Callable[[], Runtime],
+) -> tuple[list[DecodingModel], dict[str, Array]]:
+    """Run the models of a folder that run once; return the others, and what those are fed at each step.
 
     Args:
-        stages: what each model passes on: its output, or what is given -> input of the next one.
+        known: what is given. start: gives the runtime of a model.
 
     Raises:
         FeedsError: an input is neither given nor passed on.
         UnknownNameError: a stage passes on what there is not, or to an input that there is not.
     """
-    known, passed = dict[str, Stored](), dict[str, Array]()
-    if given is not None and stages:
-        known = {name: given.read(name) for name in given}
-    for links, index, following in zip(stages, indexes, indexes[1:], strict=False):
-        known |= present(run(index, feeds_from(index, ReferenceSet.of(known)), runtime))
-        names = carried_by(following, links, known)
-        passed = {name: np.asarray(known[source]) for name, source in names.items()}
+    passed, models = dict[str, Array](), list[DecodingModel]()
+    # in their order: a later one may read what an earlier one gives
+    for number, (stage, index) in enumerate(zip(stages, indexes, strict=True), 1):
+        session, later = opened(index, start()), indexes[number:]
+        if stage.runs != ONCE:
+            models.append(DecodingModel(stage, session, links_of(stage, index, later, ())))
+            continue
+        known |= present(session(feeds_from(index, ReferenceSet.of(known))))
+        for name, source in links_of(stage, index, later, known).items():
+            passed[name] = np.asarray(known[source])
         known |= passed
-    return passed
+    return models, passed
+
+
+def _dtype(value: ValueInfoProto) -> DType:
+    return numpy_dtype(value.type.tensor_type.elem_type)
+
+
+def _empty(index: GraphIndex, name: str) -> Array:
+    """Return an empty cache; one that slides has its whole window, of zeros."""
+    sizes = cache_sizes(index)
+    dims = dims_of(index.inputs[name].type)
+    # sizes that the graph fixes (a cache that slides has its whole window); else the batch is 1, and
+    # nothing is cached yet
+    shape = [
+        known_size(dim) or sizes.get(dim.dim_param, int(not at)) for at, dim in enumerate(dims)
+    ]
+    return np.zeros(shape, _dtype(index.inputs[name]))
 
 
 def _after_last(stored: object, name: str) -> Wide:
@@ -208,7 +271,7 @@ Step = tuple[Array, Wide]
 def greedy(reference: Decoder, prompt: Array) -> Iterator[Step]:
     """Yield the steps of a model that is fed its own tokens, without end."""
     while True:
-        logits = reference.step(reference.feeds(prompt))
+        logits = reference.step(prompt)
         yield prompt, logits
         prompt = np.array([[np.argmax(logits)]])
 
@@ -246,11 +309,10 @@ def decode(
     for number, (tokens, wanted) in zip(range(steps), reference, strict=False):
         progress(f"step {number} of {steps}")
         text = text or tokens[0].tolist()
-        fed = model.feeds(tokens)
-        step = _compared(number, model.step(fed), wanted)
+        step = _compared(number, model.step(tokens), wanted)
         # of the first step that differs, so that the caller can bisect it
         if not step.agrees and not kept:
-            kept = fed
+            kept = model.fed
         found.append(step)
     off = [step.number for step in found if not step.agrees]
     agreement = 1 - len(off) / len(found)

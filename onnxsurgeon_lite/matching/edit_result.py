@@ -1,10 +1,10 @@
 """The result of an edit, with what runs showed; comparing is imported only where an edit is verified."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.passes import PassResult
-from onnxsurgeon_lite.shown import HIDDEN
+from onnxsurgeon_lite.shown import hidden
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.sets import SetComparison
@@ -28,7 +28,7 @@ class EditResult(PassResult):
     """
 
     verb: str = ""
-    source: "Model | None" = field(default=None, metadata=HIDDEN)
+    source: "Model | None" = hidden(None)
     ran: tuple[str, ...] = ()
     proof: tuple[str, ...] = ()
     verified: "SetComparison | None" = None

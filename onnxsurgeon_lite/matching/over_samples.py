@@ -20,7 +20,7 @@ from onnxsurgeon_lite.matching.values import feeds_of_other, set_alignment
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import Shown, hidden
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.tensors.dtypes import present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
@@ -53,9 +53,9 @@ class SampleOutcome:
     error: float
     compared: dict[str, Comparison] = field(default_factory=dict)
     failure: str = ""
-    raised: SurgeonError | None = field(default=None, metadata=HIDDEN)
-    values: tuple[Values, Values] | None = field(default=None, metadata=HIDDEN)
-    found: SetComparison | None = field(default=None, metadata=HIDDEN)
+    raised: SurgeonError | None = hidden(None)
+    values: tuple[Values, Values] | None = hidden(None)
+    found: SetComparison | None = hidden(None)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -176,27 +176,24 @@ class Carried:
 
 
 def carried_by(
-    index: GraphIndex, sequence: Mapping[str, str], outputs: Iterable[str] = ()
+    inputs: Collection[str], outputs: Collection[str], sequence: Mapping[str, str]
 ) -> dict[str, str]:
     """Return input -> output of a sequence, written output -> input; a `*` of both stands for the same text.
 
-    Args:
-        outputs: what the inputs get; the model's own outputs by default.
-
     Raises:
-        UnknownNameError: the model has no such output or input.
+        UnknownNameError: there is no such output or input.
     """
     found = {}
     for output, name in sequence.items():
         # the text that `*` stands for, in the output and in the input
         pattern = re.compile("(.*)".join(map(re.escape, output.split("*", 1))))
-        matches = [match for each in outputs or index.outputs if (match := pattern.fullmatch(each))]
+        matches = [match for each in outputs if (match := pattern.fullmatch(each))]
         if not matches:
-            raise UnknownNameError(output, "the model", outputs or index.outputs, kind="output")
+            raise UnknownNameError(output, "the model", outputs, kind="output")
         for match in matches:
             own = name.replace("*", match[1], 1) if "*" in output else name
-            if own not in index.inputs:
-                raise UnknownNameError(own, "the model", index.inputs, kind="input")
+            if own not in inputs:
+                raise UnknownNameError(own, "the model", inputs, kind="input")
             found[own] = match[0]
     return found
 

@@ -1,4 +1,4 @@
-"""Read onnxdbg.toml: the suite of checks (models, their references, what may differ), and the stages of a model."""
+"""Read the suite of checks in onnxdbg.toml: models, their references, what may differ."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.matching.sets import SetComparison
@@ -17,7 +17,6 @@ from onnxsurgeon_lite.tensors.metrics import METRICS, Limit
 
 CONFIG = Path("onnxdbg.toml")
 _EXAMPLE = '[[check]] with model = "..." and reference = "..."'
-_STAGE = '[[stage]] with model = "encoder.onnx" and feeds = { OUTPUT = "INPUT" }'
 _NAMED = "if you trust it, name the file: onnxdbg test --config onnxdbg.toml"
 _TEXTS = ("name", "model", "reference", "feeds", "map", "opt", "metric")
 OptLevel = Literal["none", "basic", "extended", "all"]
@@ -93,7 +92,7 @@ def found_path(text: str, hint: str, folder: Path = Path()) -> Path:
     """
     path, here = folder / text, os.path.realpath(folder)
     if ":" in text or "\0" in text or not Path(os.path.realpath(path)).is_relative_to(here):
-        raise UsageError(f"{str(CONFIG)!r} names {text!r}, which is not in its folder", hint)
+        raise UsageError(f"a configuration names {text!r}, which is not in its folder", hint)
     return path
 
 
@@ -185,28 +184,3 @@ def _tolerance(where: str, given: Mapping[str, object]) -> Tolerance | None:
         return tolerance_of(tables, limit)
     except UsageError as error:
         raise UsageError(f"{error.message}, in {where}", error.hint) from error
-
-
-def read_stages(folder: Path) -> dict[Path, dict[str, str]]:
-    """Read the stages in the `onnxdbg.toml` of a folder, which may name nothing outside of it; none without the file.
-
-    Returns:
-        model -> (its output, or what the user feeds -> input of the next stage).
-
-    Raises:
-        UsageError: the file cannot be read, or a stage is not understood.
-    """
-    path, stages = folder / CONFIG, dict[Path, dict[str, str]]()
-
-    # anybody may have written it: a number is the name of a file that is not found
-    def add(model: object, feeds: Any = None) -> None:
-        place = found_path(str(model), "put the model there", folder)
-        stages[place] = {source: str(name) for source, name in (feeds or {}).items()}
-
-    tables: Any = read_toml(path, folder).get("stage", ()) if path.is_file() else ()
-    try:
-        for table in tables:
-            add(**table)
-    except (TypeError, AttributeError) as error:  # another key, or no table
-        raise UsageError(f"a stage of {str(path)!r} is not understood", _STAGE) from error
-    return stages

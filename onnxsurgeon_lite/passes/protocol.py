@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, Written, by_name, drop, is_standard, save, walk
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import HIDDEN, Shown, hidden
 
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
@@ -43,7 +43,7 @@ class PassResult(Shown):
     changed: bool
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    unproved: bool = field(default=False, metadata=HIDDEN)
+    unproved: bool = hidden(False)
     frozen: Mapping[str, TensorProto] = field(default_factory=dict, metadata=HIDDEN)
     turned: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=HIDDEN)
 

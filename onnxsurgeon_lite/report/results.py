@@ -17,6 +17,7 @@ __all__ = ["data", "show", "text"]
 _HERE = "onnxsurgeon_lite.report"
 SHOWN_BY = {
     "ModelSummary": "summary.show_summary",
+    "PackageSummary": "summary.show_stages",
     "OperatorCounts": "summary.show_ops",
     "ModuleTree": "summary.show_tree",
     "NodeSummary": "summary.show_node",

@@ -1,5 +1,7 @@
 """`inspect`: what the terminal and the page show of it."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -8,6 +10,7 @@ from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.graph.text import operator_text
+from onnxsurgeon_lite.matching.stages import PackageSummary
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, say, size_text
 from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows, show_table
@@ -18,6 +21,7 @@ End = tuple[str, ValueSummary]
 _OPS_SHOWN = 12
 _LONGEST = 2000  # characters of a doc string
 _TREE_OPS = 3
+_NUMBER = re.compile(r"\d+")
 
 
 def show_summary(summary: ModelSummary) -> None:
@@ -53,6 +57,19 @@ def show_summary(summary: ModelSummary) -> None:
 def show_ops(summary: ModelSummary) -> None:
     """Every operator with its count."""
     show_rows(counts(summary), None)
+
+
+def show_stages(package: PackageSummary) -> None:
+    """The models of a folder, and where each of their inputs comes from; layers that are alike share a line."""
+    rows = []
+    for stage in package.stages:
+        lines = Counter((_NUMBER.sub("*", n), _NUMBER.sub("*", s)) for n, s in stage.inputs.items())
+        # the file stands on its first line alone
+        first = stage.file, stage.runs
+        for (name, source), count in lines.items():
+            rows.append((*first, name, count, source))
+            first = "", ""
+    show_table(["model", "runs", "input", "#", "from"], rows)
 
 
 def ends(summary: ModelSummary) -> Rows[End]:

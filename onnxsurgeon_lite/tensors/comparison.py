@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import few
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import Shown, hidden
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, as_array, is_float
 from onnxsurgeon_lite.tensors.metrics import METRICS, SHOWN, Block, Limit, Numbers, number_text
 
@@ -67,9 +67,9 @@ class Tolerance:
     ulp: int = 0
     allow: float = 0.0
     limit: Limit | None = None
-    own: bool = field(default=False, metadata=HIDDEN)
-    columns: bool = field(default=False, metadata=HIDDEN)
-    named: "tuple[tuple[str, Tolerance], ...]" = field(default=(), metadata=HIDDEN)
+    own: bool = hidden(False)
+    columns: bool = hidden(False)
+    named: "tuple[tuple[str, Tolerance], ...]" = hidden(())
 
     def of(self, name: str) -> "Tolerance":
         """Return the tolerance of the tensor with this name."""

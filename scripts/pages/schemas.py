@@ -43,6 +43,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.matching.over_samples import SampleComparison
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.split import Split
+    from onnxsurgeon_lite.matching.stages import PackageSummary
     from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights.compare import WeightsResult
@@ -52,7 +53,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
 
     kinds = get_type_hints(BisectResult)
     contract = {key: kinds.get(key, dict[str, str]) for key in BisectResult("agrees").contract()}
-    yield "inspect", "inspect", ModelSummary
+    yield "inspect", "inspect", ModelSummary | PackageSummary
     yield "inspect-node", "inspect --node", NodeSummary
     yield "inspect-value", "inspect --value", ValueSummary | list[ValueSummary]
     yield "inspect-tree", "inspect --tree", list[Module]
@@ -61,8 +62,8 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "inspect-optimized", "inspect --optimized", Fusions
     yield "check", "check", CheckResult
     yield "diff", "diff", ModelDiff
-    yield "split", "split", Split
     yield from (
+        ("split", "split", Split),
         ("data-ls", "data ls", list[StoredTensor]),
         ("data-manifest", "data manifest", Manifest),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import median_low
 
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.grouping import groups
-from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
+from onnxsurgeon_lite.shown import Progress, Shown, hidden, quiet
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -60,7 +60,7 @@ class Ranking(Shown):
 
     nodes: list[RankedNode]
     exclude: list[str]
-    below: float = field(default=20.0, metadata=HIDDEN)
+    below: float = hidden(20.0)
 
 
 def ranking(nodes: list[RankedNode], below: float) -> Ranking:

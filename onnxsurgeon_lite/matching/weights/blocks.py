@@ -152,8 +152,7 @@ def _nearest(
 
 def _rows_of(blocks: Blocks) -> Callable[[int], Wide]:
     """Return a function that gives a row of the weight as numbers."""
-    # blocks run along the rows, so a row can be unpacked alone
-    if blocks.grid.axis % 2:
+    if blocks.is_by_rows:
         return lambda at: np.asarray(blocks.part(slice(at, at + 1)).numbers()[0], np.float64)
     whole = blocks.numbers()
     return lambda at: np.asarray(whole[at], np.float64)
@@ -177,8 +176,7 @@ def block_finding(weight: BlockWeight) -> str:
 
 
 def _described(weight: BlockWeight, row: int, block: int) -> str:
-    # blocks along rows: a row can be read alone
-    if weight.blocks.grid.axis % 2:
+    if weight.blocks.is_by_rows:
         return _Parted.of(weight.part(slice(row, row + 1))).described(0, block, row)
     return _Parted.of(weight).described(row, block, row)
 
@@ -202,7 +200,7 @@ class _Parted:
 
     @classmethod
     def of(cls, weight: BlockWeight) -> "_Parted":
-        grid, transpose = weight.blocks.grid, weight.blocks.grid.axis % 2 == 0
+        grid, transpose = weight.blocks.grid, not weight.blocks.is_by_rows
         arrays = (weight.blocks.integers, weight.stored, grid.scale, grid.zero)
         # blocks along the last axis; the other layout is transposed
         integers, stored, scale, zero = (

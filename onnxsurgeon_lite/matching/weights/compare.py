@@ -39,7 +39,7 @@ from onnxsurgeon_lite.matching.weights.folding import (
 from onnxsurgeon_lite.matching.weights.pieces import Pieces, PieceTable
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import integer, operand
-from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
+from onnxsurgeon_lite.shown import Progress, Shown, hidden, quiet
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape
@@ -81,15 +81,15 @@ class Weight:
     how: str
     comparison: Comparison
     finding: str = ""
-    order: Shape | None = field(default=None, metadata=HIDDEN)
-    rivals: tuple[str, ...] = field(default=(), metadata=HIDDEN)
-    fold: FoldedWeight | None = field(default=None, metadata=HIDDEN)
-    axis: int | None = field(default=None, metadata=HIDDEN)
-    pieces: Pieces | None = field(default=None, metadata=HIDDEN)
-    parts: tuple[str, ...] = field(default=(), metadata=HIDDEN)
-    added: "DType | None" = field(default=None, metadata=HIDDEN)
-    equal: tuple[str, ...] = field(default=(), metadata=HIDDEN)
-    is_placed: bool = field(default=False, metadata=HIDDEN)
+    order: Shape | None = hidden(None)
+    rivals: tuple[str, ...] = hidden(())
+    fold: FoldedWeight | None = hidden(None)
+    axis: int | None = hidden(None)
+    pieces: Pieces | None = hidden(None)
+    parts: tuple[str, ...] = hidden(())
+    added: "DType | None" = hidden(None)
+    equal: tuple[str, ...] = hidden(())
+    is_placed: bool = hidden(False)
 
 
 @dataclass(repr=False)
@@ -110,7 +110,7 @@ class WeightsResult(Shown):
     updated: list[str] | None = None
     kept: dict[str, str] = field(default_factory=dict)
     branches: list[str] = field(default_factory=list)
-    model: Model | None = field(default=None, metadata=HIDDEN)
+    model: Model | None = hidden(None)
 
     @property
     def match(self) -> bool:

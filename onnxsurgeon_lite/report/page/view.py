@@ -3,7 +3,7 @@
 import tempfile
 import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -22,7 +22,7 @@ from onnxsurgeon_lite.report.plain import note, out, stdout
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import Shown, hidden
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.references import Tensors
 
@@ -44,7 +44,7 @@ class View(Shown):
 
     address: str
     is_served: bool = False
-    end: Callable[[], None] = field(default=_nothing, metadata=HIDDEN)
+    end: Callable[[], None] = hidden(_nothing)
 
     def __enter__(self) -> Self:
         return self
