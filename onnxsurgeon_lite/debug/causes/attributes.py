@@ -182,6 +182,7 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
         "dilations": [1] * axes,
         "strides": [1] * axes,
         "pads": [0] * 2 * axes,
+        "kernel_shape": kernel,
         "output_padding": [0] * axes,
     }
     small, large = map(np.array, (read, made) if transposed else (made, read))
@@ -198,17 +199,15 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
                 "dilations": [dilation] * axes,
                 "strides": [stride] * axes,
                 "pads": [before for before, _ in pads] + [after for _, after in pads],
+                "kernel_shape": size,
+                "output_padding": (np.array(pads).sum(axis=1) - least).tolist(),
+                "auto_pad": "NOTSET",
             }
-            if pool:
-                found["kernel_shape"] = size
-            if transposed:
-                total = np.array(pads).sum(axis=1)
-                found["output_padding"] = (total - least).tolist()
-            if known.get("auto_pad", "NOTSET") != "NOTSET":
-                found["auto_pad"] = "NOTSET"
-            others = {n: v for n, v in found.items() if (known.get(n) or usual.get(n)) != v}
-            if others.keys() & known.keys():
-                yield {n: v for n, v in others.items() if n in known}
+            # what the operator has, and has otherwise
+            has = {name: value for name, value in found.items() if name in known}
+            new = {n: v for n, v in has.items() if (known[n] or usual.get(n)) != v}
+            if new:
+                yield new
 
 
 def _larger(site: RegionNode) -> Sequence[int]:

@@ -230,8 +230,7 @@ class Finder:
         alone = found
         if all(key(cause.steps) in self.vague for cause in found):
             found = self._search_wider(culprit, WIDER) or found
-        if not found and culprit.seen:
-            found = self._search_fork(culprit, TOGETHER)
+        found = found or self._search_fork(culprit, TOGETHER)
         if found is not alone:
             self.larger.update(map(_mistake, found[:1]))
         found = found or self._search_parts(place, culprit, place.parts)
@@ -285,16 +284,15 @@ class Finder:
     def _still_right(self, culprit: Culprit, steps: Sequence[Pass]) -> bool:
         """Return whether edits make a culprit right and nothing wrong that was right before."""
         place = self.around.place(culprit)
-        if not place or self.proof.agreement(place, steps) is None:
-            return False
-        return self.proof.spares(place, steps) and self.proof.cures(place, culprit, steps, "")
+        return place is not None and self.proof.repairs(place, culprit, steps) is not None
 
     def _search_as_before(self, culprit: Culprit) -> list[Cause]:
         """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
         again = set(chain.from_iterable(self._makers.get(m, ()) for m in self.larger))
         families = [family for family in chain(WIDER, TOGETHER) if family in again]
-        found = self._search_wider(culprit, families) if families else []
-        return found or (self._search_fork(culprit, families) if families and culprit.seen else [])
+        if not families:
+            return []
+        return self._search_wider(culprit, families) or self._search_fork(culprit, families)
 
     def explain_shapes(self, culprit: Culprit) -> None:
         """Say which first node of a region gives another shape than a reference, and what makes it right.
@@ -320,8 +318,8 @@ class Finder:
         # exporters write one setting at all nodes alike: edit them all
         steps = alone.outside(hypothesis.edits)
         of_all = everywhere(self.index, steps)
-        after = self.proof.agreement(place, of_all)
-        if after is not None and self.proof.cures(place, culprit, of_all, ""):
+        after = self.proof.repairs(place, culprit, of_all)
+        if after is not None:
             said = f"{hypothesis.sentence} {place.region} agrees (max abs {after.max_abs:.2g})"
             one = self.proof.cause(culprit, place.value, hypothesis.name, said, after, steps)
             one = replace(one, mistake=hypothesis.mistake)
@@ -460,7 +458,7 @@ class Finder:
         # values that lie between the culprits must be right, too
         inner = {c.value for c in several}.difference(as_one.outputs)
         for cause in self._search(place, as_one, TOGETHER, ())[0]:
-            if self.proof.keeps(place, inner, cause.steps):
+            if self.proof.are_right(cause.steps, inner, place.producer):
                 for culprit in several:
                     culprit.causes = [cause]
                 self.known.append(cause)
@@ -600,7 +598,7 @@ class Finder:
         known = self.around.first
         outputs = culprit.outputs + [name for name in culprit.seen if name in known.references]
         fork = replace(culprit, inputs=known.entering(outputs), outputs=outputs, seen=[])
-        place = self.around.place(fork)
+        place = self.around.place(fork) if culprit.seen else None
         wanted = place.samples[0].wanted if place else {}
         if not place or set(wanted) == {culprit.value}:
             return []  # the same region once more
@@ -623,8 +621,10 @@ class Finder:
                 steps += cause.steps
                 said.append(cause.sentence.partition(" (max abs ")[0])
         edits = tuple(merged(steps))
-        after = self.proof.agreement(place, edits) if len(said) == len(wrong) > 1 else None
-        if not after or not self.proof.cures(place, culprit, edits, ""):
+        after = None
+        if len(said) == len(wrong) > 1:
+            after = self.proof.repairs(place, culprit, edits)
+        if after is None:
             return []
         whole = f"{'; '.join(said)} (max abs {after.max_abs:.2g})"
         return [self.proof.cause(culprit, place.value, "several", whole, after, edits)]

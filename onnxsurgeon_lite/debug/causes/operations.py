@@ -49,7 +49,7 @@ _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _PART = 1e-4  # a smaller difference is none
 _FLAT = 3e-5  # a smaller one is noise
 _MOST = 0.5  # of the numbers of a constant that was forgotten are not zero
-_TANH_LIKE = (("approximate", "tanh"),)
+_GELU, _TANH_LIKE = "Gelu (tanh)", (("approximate", "tanh"),)
 _SCORING = ("MatMul", "Mul", "Div", "Add", "Where")
 _SCALING = 4  # nodes between a product and its Softmax
 _SMALLEST = 1e-2  # factor that follows from a size
@@ -70,7 +70,11 @@ _FILLED: Mapping[str, tuple[str, Callable[[Wide, Wide], Wide]]] = {
 
 def operations(place: Place) -> Hypotheses:
     """Yield what is missing after a node."""
-    yield from _rearranged_at_the_end(place)
+    # numpy shows only of what works on single elements whether it fits
+    for step in _steps(place, place.value):
+        if step.formula is None:
+            mistake, where = ("missing", step.title), f"behind {place.maker}"
+            yield step.missing(place, place.value, where, (), True, mistake)
     yield from _missing_steps(place)
     yield from _replaced(place)
 
@@ -84,36 +88,82 @@ def other_operations(place: Place) -> Hypotheses:
     yield from _missing_operands_on_the_way(place, "rare")
 
 
-def _rearranged_at_the_end(place: Place) -> Hypotheses:
-    """Yield operators after the wrong value that are no functions of single elements."""
-    for op_type, attributes, more in _operators(place, place.value):
-        if op_type in ("Transpose", "Softmax", "LogSoftmax"):
-            edit = Insert(place.value, op_type, attributes=attributes, before=True)
-            sentence = f"{op_type}{more} is missing behind {place.maker}; with it"
-            yield Hypothesis("missing operation", sentence, (edit,), ("missing", op_type, more))
+@dataclass(frozen=True)
+class ForgottenStep:
+    """An operation with one input that somebody may have forgotten.
+
+    Attributes:
+        title: as sentences name it.
+        constants: what its operator reads besides the value.
+        nodes: its row in the table of activations where the opset has no operator for it; else empty.
+        formula: what it makes of single elements; None of what arranges elements, or depends on others.
+    """
+
+    title: str
+    op_type: str
+    attributes: tuple[tuple[str, str | list[int] | int], ...] = ()
+    constants: tuple[tuple[str, Numbers], ...] = ()
+    nodes: str = ""
+    formula: Callable[[Wide], Wide] | None = None
+
+    def missing(
+        self,
+        place: Place,
+        name: str,
+        where: str,
+        to: tuple[str, ...] = (),
+        before: bool = False,
+        mistake: tuple[object, ...] = (),
+    ) -> Hypothesis:
+        """Return the hypothesis that the operation is missing after a value, or before it gets its name."""
+        edits: Edits
+        if self.nodes:
+            new, array = f"{name}_activated", place.values[name]
+            start, end = (new, name) if before else (name, new)
+            there = Insert(name, "Identity", to=to, before=before, output=new)
+            edits = there, _activation(place, start, end, array, self.nodes)
+        else:
+            edit = Insert(name, self.op_type, (), self.attributes, "", to, before)
+            edits = (replace(edit, constants=self.constants),)
+        sentence = f"{self.title} is missing {where}; with it"
+        return Hypothesis("missing operation", sentence, edits, mistake)
 
 
-def _operators(
-    place: Place, value: str
-) -> Iterator[tuple[str, tuple[tuple[str, str | list[int] | int], ...], str]]:
-    """Yield (operator, attributes, as text) of nodes with one input."""
+def _steps(place: Place, value: str) -> Iterator[ForgottenStep]:
+    """Yield what may be missing after a value: operators, limits, activations that the opset has no operator for."""
     rounds, array = may_round(place), place.operand(value)
-    for op_type in _UNARY:
-        if rounds or op_type not in _ROUNDING:
-            yield op_type, (), ""
-    yield "Gelu", _TANH_LIKE, " (tanh)"
-    if array is None:
+    for name in _UNARY + [_GELU]:
+        if (rounds or name not in _ROUNDING) and _is_operator(place, name):
+            attributes = _TANH_LIKE if name == _GELU else ()
+            yield ForgottenStep(
+                name, name.partition(" ")[0], attributes, formula=FORMULAS.get(name)
+            )
+    if array is None or not array.size:
         return
-    # along the last axis a Softmax is one of the operators above
+    yield from _rearranging(place, value, array)
+    least, most = array.min(), array.max()
+    for low, high in MISTAKES["scalars"]["clips"]:
+        if least < low or most > high:
+            title, limits = f"Clip to {text(low)} .. {text(high)}", (("low", low), ("high", high))
+            formula = partial(np.clip, a_min=low, a_max=high)
+            yield ForgottenStep(title, "Clip", constants=limits, formula=formula)
+    for name, (title, *_) in _ACTIVATIONS.items():
+        if name in FORMULAS and not _is_operator(place, name):
+            yield ForgottenStep(title, name, nodes=name, formula=FORMULAS[name])
+
+
+def _rearranging(place: Place, value: str, array: Array) -> Iterator[ForgottenStep]:
+    """Yield what works along one axis, or exchanges axes: where shapes, or a Reshape after it, let it."""
+    # along the last axis a Softmax is one of the operators
     for axis in range(array.ndim - 1):
-        yield "Softmax", (("axis", axis),), f" along axis {axis}"
+        yield ForgottenStep(f"Softmax along axis {axis}", "Softmax", (("axis", axis),))
     readers = {site.op_type for site in place.readers(value)}
     reshaped = bool(readers) and readers <= set(RESHAPING)
     wanted = place.wanted.shape if value == place.value else array.shape
     for axes in permutations(range(array.ndim)) if 1 < array.ndim < 5 else ():
         fitting = reshaped or tuple(array.shape[a] for a in axes) == wanted
         if list(axes) != sorted(axes) and fitting:
-            yield "Transpose", (("perm", list(axes)),), f" {list(axes)}"
+            yield ForgottenStep(f"Transpose {list(axes)}", "Transpose", (("perm", list(axes)),))
 
 
 def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, Array]]:
@@ -147,13 +197,12 @@ class Right:
     def edit(
         self,
         op_type: str,
-        attributes: tuple[tuple[str, str], ...] = (),
         constants: tuple[tuple[str, Numbers], ...] = (),
         other: str = "",
     ) -> Insert:
         """Return the edit that puts there what is missing."""
         inputs, before = (self.name, other) if other else (), self.maker is not None
-        return Insert(self.name, op_type, inputs, attributes, before=before, constants=constants)
+        return Insert(self.name, op_type, inputs, before=before, constants=constants)
 
     def is_close(self, formula: Callable[[Wide], Wide]) -> bool:
         """Return whether a formula gives what is wanted, at some elements: at few first."""
@@ -228,28 +277,12 @@ def may_round(place: Place) -> bool:
 
 
 def missing_activation(place: Place, right: Right) -> Hypotheses:
-    """Yield operators whose formula gives what is wanted."""
-    left_out = ("Silu", "Gelu (sigmoid)") + tuple(() if may_round(place) else _ROUNDING)
-    for title, formula in FORMULAS.items():
-        if title not in left_out and right.is_close(formula):
-            op_type, _, more = title.partition(" ")
-            yield _missing(title, right, right.edit(op_type, _TANH_LIKE if more else ()))
-    for title, low, high in _clips():
-        if right.is_close(partial(np.clip, a_min=low, a_max=high)):
-            limits = ("low", low), ("high", high)
-            yield _missing(title, right, right.edit("Clip", constants=limits))
-
-
-def _clips() -> Iterator[tuple[str, float, float]]:
-    """Yield (as text, low, high) of usual limits."""
-    for low, high in MISTAKES["scalars"]["clips"]:
-        yield f"Clip to {text(low)} .. {text(high)}", low, high
-
-
-def _missing(what: str, right: Right, edit: Insert) -> Hypothesis:
-    mistake = ("missing", what) if right.maker is not None else ()
-    sentence = f"{what} is missing {right.where}; with it"
-    return Hypothesis("missing operation", sentence, (edit,), mistake)
+    """Yield operators and activations whose formula gives what is wanted."""
+    for step in _steps(place, right.name):
+        if step.formula is not None and right.is_close(step.formula):
+            before = right.maker is not None
+            mistake = ("missing", step.title) if before else ()
+            yield step.missing(place, right.name, right.where, (), before, mistake)
 
 
 def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
@@ -340,39 +373,21 @@ def ways(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
 def _missing_on_the_way(place: Place) -> Hypotheses:
     """Yield operators and activations between a value and what reads it."""
     for name, array, readers in ways(place):
-        to, where = place.those(readers), f"is missing between {name!r} and {who(readers)}; with it"
+        to, where = place.those(readers), f"between {name!r} and {who(readers)}"
         kinds = tuple(reader.op_type for reader in readers)
-        for op_type, attributes, more in _operators(place, name):
-            if is_undefined(op_type, wide(array)):
+        rank = array.ndim
+        exchanged = (("perm", [*range(rank - 2), rank - 1, rank - 2]),)
+        for step in _steps(place, name):
+            if is_undefined(step.op_type, wide(array)):
                 continue
-            edit = Insert(name, op_type, attributes=attributes, to=to)
-            sentence = f"{op_type}{more} {where}"
+            mistake = ("between", step.title, kinds)
+            found = step.missing(place, name, where, to, mistake=mistake)
             # a transposed product of query and key is a product of key and query
-            rank = array.ndim
-            exchanged = (("perm", [*range(rank - 2), rank - 1, rank - 2]),)
-            scores = _scores(place, name) if attributes == exchanged else None
+            scores = _scores(place, name) if step.attributes == exchanged else None
             if scores is not None:
                 sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
-            mistake = ("between", op_type, kinds)
-            yield Hypothesis("missing operation", sentence, (edit,), mistake)
-        for title, edits in _activating(place, name, array, to):
-            mistake = ("between", title, kinds)
-            yield Hypothesis("missing operation", f"{title} {where}", edits, mistake)
-
-
-def _activating(
-    place: Place, name: str, array: Array, to: tuple[str, ...]
-) -> Iterator[tuple[str, Edits]]:
-    """Yield limits that a value exceeds, and activations for which the opset has no operator."""
-    for title, low, high in _clips():
-        if array.size and (array.min() < low or array.max() > high):
-            limits = ("low", low), ("high", high)
-            yield title, (Insert(name, "Clip", to=to, constants=limits),)
-    for activation, (title, *_) in _ACTIVATIONS.items():
-        if activation in FORMULAS and not _is_operator(place, activation):
-            new = f"{name}_activated"
-            there = Insert(name, "Identity", to=to, output=new)
-            yield title, (there, _activation(place, name, new, array, activation))
+                found = replace(found, sentence=sentence)
+            yield found
 
 
 def _scores(place: Place, name: str) -> str | None:
@@ -461,8 +476,8 @@ def _between(place: Place) -> Iterator[tuple[str, str]]:
 
 
 def _is_operator(place: Place, name: str) -> bool:
-    """Return whether the opset has one operator for an activation."""
-    return place.opset >= _ACTIVATIONS[name][2]
+    """Return whether the opset has one operator for an activation, or what is looked for is an operator anyway."""
+    return name not in _ACTIVATIONS or place.opset >= _ACTIVATIONS[name][2]
 
 
 def _activation(place: Place, start: str, end: str, made: Array, name: str) -> Pass:
@@ -471,7 +486,7 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str) -> P
     if name in _SLOPES:
         return Replace(*ends, op_type="LeakyRelu", attributes=(("alpha", _SLOPES[name]),))
     if _is_operator(place, name):
-        attributes = _TANH_LIKE if name == "Gelu (tanh)" else ()
+        attributes = _TANH_LIKE if name == _GELU else ()
         return Replace(*ends, op_type=name.partition(" ")[0], attributes=attributes)
     numbers = {key: np.asarray(n, made.dtype) for key, n in MISTAKES["numbers"].items()}
     return composed(place, start, end, made, _ACTIVATIONS[name][1], numbers)

@@ -1,17 +1,28 @@
 """What is otherwise in the model that computed the references: constants, attributes, wiring; rows of a table."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.attributes import changed
 from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, linears
 from onnxsurgeon_lite.debug.causes.operators import with_operator
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, but, small, wide
+from onnxsurgeon_lite.debug.causes.place import (
+    Constant,
+    Place,
+    RegionNode,
+    Wide,
+    but,
+    settings_of,
+    small,
+    wide,
+)
 from onnxsurgeon_lite.debug.causes.solving import (
     AS_FOLDED,
     borrowed,
@@ -19,6 +30,8 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_constant,
     unchanged,
 )
+from onnxsurgeon_lite.debug.causes.wiring import rereading
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -55,8 +68,9 @@ def of_other_model(place: Place) -> Hypotheses:
 
 def settings_of_other_model(place: Place) -> Hypotheses:
     """Yield each attribute of a node as the other model has it, then all those of the node together."""
-    for site in place.sites:
-        right = site.other_settings
+    for site, other, node in _pairs(place):
+        settings = settings_of(other, node).items()
+        right = {name: value for name, value in settings if site.attributes.get(name) != value}
         for name, value in right.items():
             yield replace(changed(site, {name: value}), known=True)
         if len(right) > 1:
@@ -65,21 +79,39 @@ def settings_of_other_model(place: Place) -> Hypotheses:
 
 def wiring_of_other_model(place: Place) -> Hypotheses:
     """Yield the values that a node reads in the other model, all of them together."""
-    for site in place.sites:
-        right = site.other_reads
-        if right:
-            every = map(site.name, right), right.values()
-            now, then = (" and ".join(map(repr, dict.fromkeys(names))) for names in every)
-            edits = tuple(Rewire(site.name(n), name, site.only, n) for n, name in right.items())
-            yield Hypothesis("wiring", f"{site.title} reads {now}; with {then}", edits, known=True)
+    # under the names that values have here
+    here = {there or name: name for name, there in place.stored_as.items()}
+    for site, _, node in _pairs(place):
+        read = zip(site.input, (here.get(name, name) for name in node.input), strict=False)
+        pairs = {slot: names for slot, names in enumerate(read) if "" not in names}
+        new = {n: right for n, (now, right) in pairs.items() if now != right in place.index}
+        if new:
+            yield replace(rereading(site, new), known=True)
 
 
 def operator_of_other_model(place: Place) -> Hypotheses:
     """Yield the operator that a node has in the other model, where it reads as many values."""
-    for site in place.sites:
-        node = site.other_maker
-        if node is not None and len(node.input) == len(site.input) and not node.domain:
+    for site, _, node in _makers(place):
+        if len(node.input) == len(site.input) and not node.domain:
             yield from (replace(h, known=True) for h in with_operator(site, node.op_type))
+
+
+def _makers(place: Place) -> Iterator[tuple[RegionNode, GraphIndex, NodeProto]]:
+    """Yield (a node, the other model, what makes the same value there)."""
+    other = place.other
+    if other is None:
+        return
+    for site in place.sites:
+        node = other.node_of(place.stored_as.get(site.output, "") or site.output)
+        if node is not None:
+            yield site, other, node
+
+
+def _pairs(place: Place) -> Iterator[tuple[RegionNode, GraphIndex, NodeProto]]:
+    """Yield those that have the same operator."""
+    for site, other, node in _makers(place):
+        if (node.op_type, node.domain) == (site.op_type, site.node.domain):
+            yield site, other, node
 
 
 def _told(constant: Constant, right: Array) -> str:

@@ -168,40 +168,6 @@ class RegionNode:
         """The node's attributes, with the defaults of those that it leaves out."""
         return settings_of(self.place.index, self.node)
 
-    @cached_property
-    def other_maker(self) -> NodeProto | None:
-        """The node that makes the same value in the model that computed the references."""
-        other = self.place.other
-        name = self.place.stored_as.get(self.output, "") or self.output
-        return None if other is None else other.node_of(name)
-
-    @cached_property
-    def other_node(self) -> NodeProto | None:
-        """That node, if it is of the same operator."""
-        node = self.other_maker
-        mine = self.op_type, self.node.domain
-        return node if node is not None and (node.op_type, node.domain) == mine else None
-
-    @cached_property
-    def other_settings(self) -> dict[str, Attribute]:
-        """The attributes that this node has otherwise."""
-        other, node = self.place.other, self.other_node
-        found = settings_of(other, node).items() if other is not None and node is not None else ()
-        return {key: value for key, value in found if self.attributes.get(key) != value}
-
-    @cached_property
-    def other_reads(self) -> dict[int, str]:
-        """What this node reads otherwise, by slot, under the names that it has here."""
-        place, node = self.place, self.other_node
-        here = {there or name: name for name, there in place.stored_as.items()}
-        reads = () if node is None else enumerate(map(str, node.input))
-        named = {slot: here.get(name, name) for slot, name in reads}
-        return {
-            slot: name
-            for slot, name in named.items()
-            if self.name(slot) not in ("", name) and name in place.index
-        }
-
     def ints(self, name: str) -> list[int]:
         """Return an attribute that has several integers; none if it has not."""
         value = self.attributes.get(name)

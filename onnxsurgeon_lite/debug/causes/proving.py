@@ -45,24 +45,18 @@ class Proof:
         if after is None:
             return None
         # other readers of what is edited must stay right; else the edit is for the region alone
-        if not self.spares(place, steps):
+        if not self._spares(place, steps):
             steps = place.outside(_kept_here(place, step) for step in hypothesis.edits)
             readers = _readers_here(place, hypothesis.edits)
             sentence = f"{hypothesis.wrong} for {readers}; {hypothesis.right}"
-            if not self.spares(place, steps):
+            if not self._spares(place, steps):
                 return None
         # what the culprit is seen at must be right; else the edit is for all that read it, or for all nodes like it
-        if not self.cures(place, culprit, steps, hypothesis.instead):
+        if not self._cures(place, culprit, steps, hypothesis.instead):
             wired, alike = (everywhere(self.index, steps, how) for how in ("wired", "alike"))
             wider = _for_all(place, steps), wired, alike
-            cures = (
-                s
-                for s in wider
-                if self.agreement(place, s, hypothesis.instead) is not None
-                and self.spares(place, s)
-                and self.cures(place, culprit, s, hypothesis.instead)
-            )
-            steps = next(cures, ())
+            instead = hypothesis.instead
+            steps = next((s for s in wider if self.repairs(place, culprit, s, instead)), ())
             if not steps:
                 return None
             if steps in (wired, alike):
@@ -74,6 +68,14 @@ class Proof:
         said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}{solved}){alone}"
         cause = self.cause(culprit, place.value, hypothesis.name, said, after, steps)
         return replace(cause, mistake=hypothesis.mistake)
+
+    def repairs(
+        self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str = ""
+    ) -> Comparison | None:
+        """Return what edits make of a culprit's value; None if that, what it is seen at or another reader is wrong."""
+        after = self.agreement(place, steps, instead)
+        is_right = after is not None and self._spares(place, steps)
+        return after if is_right and self._cures(place, culprit, steps, instead) else None
 
     def agreement(
         self, place: Place, steps: Sequence[Pass], instead: str = ""
@@ -151,15 +153,11 @@ class Proof:
         right = references.read(culprit.value) if culprit.value in references else None
         return is_array(right) and is_float(right.dtype) and np.unique(right).size >= _MANY
 
-    def keeps(self, place: Place, names: Iterable[str], steps: Sequence[Pass]) -> bool:
-        """Return whether the values of an edited model that are still there are right."""
-        return self._are_right(steps, names, place.producer)
-
-    def cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
+    def _cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""
-        return self._are_right(steps, culprit.seen, place.producer.keys() | {instead})
+        return self.are_right(steps, culprit.seen, place.producer.keys() | {instead})
 
-    def _are_right(self, steps: Sequence[Pass], names: Iterable[str], but: Iterable[str]) -> bool:
+    def are_right(self, steps: Sequence[Pass], names: Iterable[str], but: Iterable[str]) -> bool:
         """Return whether an edited model computes values rightly from the references before them, in every sample.
 
         Args:
@@ -178,7 +176,7 @@ class Proof:
             return False
         return True
 
-    def spares(self, place: Place, steps: Sequence[Pass]) -> bool:
+    def _spares(self, place: Place, steps: Sequence[Pass]) -> bool:
         """Return whether an edit is right for what else reads the values that it changes."""
         known = self.around.first
 
@@ -197,7 +195,7 @@ class Proof:
         except SurgeonError:
             return False
         below += [name for name, value in before.items() if self.case.judge.good(name, value)]
-        return self._are_right(steps, below, ())
+        return self.are_right(steps, below, ())
 
     def _found(
         self, place: Place, steps: Sequence[Pass], sample: RegionSample, instead: str = ""

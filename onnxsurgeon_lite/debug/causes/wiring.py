@@ -1,7 +1,7 @@
 """Mistakes in wiring: operands exchanged, another value, the parts of a value (Q, K and V, gates) in another order."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations, islice, permutations
 
@@ -12,7 +12,6 @@ from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, togethe
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -47,19 +46,19 @@ def caches_of_layers(place: Place) -> Hypotheses:
         for slot, name in enumerate(site.input):
             if name in place.index.inputs and _LAYER.search(name):
                 read[slot] = name
-        if len(read) < _TWO:
-            continue
-        for number in sorted(numbers):
-            new = {slot: _LAYER.sub(number, name) for slot, name in read.items()}
-            others = [slot for slot in read if new[slot] != read[slot]]
-            if not others or not known.keys() >= set(new.values()):
-                continue
-            edits = tuple(Rewire(read[slot], new[slot], site.only, slot) for slot in others)
-            now, then = (
-                " and ".join(repr(names[slot]) for slot in others) for names in (read, new)
-            )
-            sentence = f"{site.title} reads {now}; with {then}"
-            yield Hypothesis("wrong inputs", sentence, edits)
+        for number in sorted(numbers) if len(read) >= _TWO else ():
+            every = {slot: _LAYER.sub(number, name) for slot, name in read.items()}
+            new = {slot: name for slot, name in every.items() if name != read[slot]}
+            if new and known.keys() >= set(every.values()):
+                yield rereading(site, new)
+
+
+def rereading(site: RegionNode, new: Mapping[int, str]) -> Hypothesis:
+    """Return the hypothesis that a node should read other values at some slots, all of them together."""
+    old = {slot: site.name(slot) for slot in new}
+    edits = tuple(Rewire(old[slot], name, site.only, slot) for slot, name in new.items())
+    now, then = (" and ".join(map(repr, dict.fromkeys(read.values()))) for read in (old, new))
+    return Hypothesis("wrong inputs", f"{site.title} reads {now}; with {then}", edits)
 
 
 def exchanged_values(place: Place) -> Hypotheses:
@@ -128,20 +127,14 @@ def _other_outputs(place: Place) -> Hypotheses:
     known, producer = {**place.nearby, **place.values}, place.whole.producer
     for site in place.sites:
         # operands that all are the first output of their makers, say
-        read = [name for name in site.input if name in producer]
-        if not len(read) == len(site.input) > 1:
+        if len(site.input) < _TWO or not producer.keys() >= set(site.input):
             continue
-        made = [list(place.whole.nodes[producer[name]].output) for name in read]
-        slots = {outputs.index(name) for outputs, name in zip(made, read, strict=True)}
+        made = [list(place.whole.nodes[producer[name]].output) for name in site.input]
+        slots = {outputs.index(name) for outputs, name in zip(made, site.input, strict=True)}
         for slot in range(min(map(len, made))) if len(slots) == 1 else ():
-            new = [outputs[slot] for outputs in made]
-            if slot in slots or not known.keys() >= set(new):
-                continue
-            pairs = enumerate(zip(read, new, strict=True))
-            edits = tuple(Rewire(a, b, site.only, at) for at, (a, b) in pairs)
-            reads, others = map(joined, (read, new))
-            sentence = f"{site.title} reads {reads}; with {others}"
-            yield Hypothesis("wrong inputs", sentence, edits)
+            new = dict(enumerate(outputs[slot] for outputs in made))
+            if slot not in slots and known.keys() >= set(new.values()):
+                yield rereading(site, new)
 
 
 def _other_constants(place: Place) -> Hypotheses:

@@ -840,6 +840,19 @@ def test_an_activation_of_several_nodes_and_another_are_named(old, new):
     assert said in culprit.causes[0].sentence
 
 
+def test_an_activation_that_no_operator_computes_is_missing_behind_the_last_node():
+    text = "g (float[32,16] x) => (float[32,8] y) {{ {} }}"
+    nodes = "h = MatMul(x, w) s = Sigmoid(h) y = Mul(h, s)"
+    wrong, right = (
+        model(text.format(each), w=numbers(16, 8)) for each in ("y = MatMul(x, w)", nodes)
+    )
+    x = numbers(32, 16, seed=1)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    assert "SiLU is missing behind MatMul (@0); with it" in culprit.causes[0].sentence
+
+
 def test_an_embedding_that_only_the_references_have_is_not_added():
     nodes = "n = LayerNormalization ({}, s, b) y = MatMul(n, w)"
     weights = {"s": numbers(16), "b": numbers(16, seed=1), "w": numbers(16, 4, seed=2)}
@@ -1029,7 +1042,7 @@ def test_the_other_output_of_all_makers_is_read():
 
     result = found(wrong, right, x=numbers(4, 8), z=numbers(4, 8, seed=1))
 
-    assert "reads 'b', 'd'; with 'a', 'c'" in result.culprits[0].causes[0].sentence
+    assert "reads 'b' and 'd'; with 'a' and 'c'" in result.culprits[0].causes[0].sentence
 
 
 def test_numbers_that_repeat_along_an_axis_are_one_unknown():
