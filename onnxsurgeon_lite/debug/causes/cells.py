@@ -30,7 +30,7 @@ Complex = NDArray[np.inexact]  # numbers, or numbers with an imaginary step
 
 
 @dataclass(frozen=True)
-class Way:
+class Direction:
     """One direction of a recurrent node in one sample, its steps in their order.
 
     Attributes:
@@ -43,7 +43,7 @@ class Way:
     cell: Wide
     wanted: Wide
 
-    def of(self, units: Indices) -> "Way":
+    def of(self, units: Indices) -> "Direction":
         """Return what some units compute."""
         before, wanted = self.before[..., units], self.wanted[..., units]
         return replace(self, before=before, cell=self.cell[:, units], wanted=wanted)
@@ -77,7 +77,7 @@ _CELLS: dict[str, Callable[[Complex, Wide, Complex], tuple[Complex, Complex]]] =
 }
 
 
-def _cells_before(kind: str, sums: Wide, way: Way) -> Wide:
+def _cells_before(kind: str, sums: Wide, way: Direction) -> Wide:
     """Return the cell before each step [steps, batch, units]; for what has none, the first one."""
     cells = [way.cell]
     for step in range(len(way.before) - 1):
@@ -87,7 +87,7 @@ def _cells_before(kind: str, sums: Wide, way: Way) -> Wide:
     return np.array(cells).reshape(way.before.shape)
 
 
-def _slopes(kind: str, sums: Wide, way: Way, features: Wide, which: Sequence[int]) -> Wide:
+def _slopes(kind: str, sums: Wide, way: Direction, features: Wide, which: Sequence[int]) -> Wide:
     """Return [units, steps * batch, sums * features]: how the states change with the weights of features.
 
     An imaginary number added to a sum gives the slope of each step exactly.
@@ -127,22 +127,22 @@ class Cells:
 
     kind: str
     numbers: tuple[Wide, Wide, Wide]  # of inputs, of the state, biases
-    ways: Sequence[Way]
+    directions: Sequence[Direction]
 
     @property
     def hidden(self) -> int:
-        return int(self.ways[0].wanted.shape[-1])
+        return int(self.directions[0].wanted.shape[-1])
 
     @property
     def rows(self) -> int:
         """The steps of all sequences: each is an equation of every unit."""
-        return sum(way.wanted[..., 0].size for way in self.ways)
+        return sum(way.wanted[..., 0].size for way in self.directions)
 
     def states(self) -> list[Wide]:
         """Return what the direction computes in each sample, from the wanted states before each step."""
-        return [states(self.kind, self.sums(way), way) for way in self.ways]
+        return [states(self.kind, self.sums(way), way) for way in self.directions]
 
-    def sums(self, way: Way) -> Wide:
+    def sums(self, way: Direction) -> Wide:
         """Return the sums [sums, steps, batch, units] that the gates are computed from."""
         weight, state, bias = self.numbers
         shape = way.wanted.shape[:2] + (GATES[self.kind], self.hidden)
@@ -154,8 +154,8 @@ class Cells:
     def solved(self, slot: int, free: NDArray[np.bool_]) -> Solved | None:
         """Solve for the change of a constant, where it is free: [units, sums, features]; None where none fits."""
         # the units that are wrong
-        scale = max(peak(way.wanted) for way in self.ways) or 1.0
-        off = [np.abs(s - w.wanted) for s, w in zip(self.states(), self.ways, strict=True)]
+        scale = max(peak(way.wanted) for way in self.directions) or 1.0
+        off = [np.abs(s - w.wanted) for s, w in zip(self.states(), self.directions, strict=True)]
         error = np.max([each.max(axis=(0, 1)) for each in off], axis=0)
         wrong = np.flatnonzero(~(error <= _WRONG * scale))
         change, least = np.zeros(free.shape), list[tuple[int, int, int, bool]]()
@@ -171,11 +171,11 @@ class Cells:
             if found is None:
                 return None
             change[units] = found
-            least.append(part.told(found))
+            least.append(part.least_determined(found))
         return Solved(change, *min(least)[1:]) if least else Solved(change)
 
 
-def states(kind: str, sums: Wide, way: Way) -> Wide:
+def states(kind: str, sums: Wide, way: Direction) -> Wide:
     """Return the states after each step, from the wanted ones before it."""
     return _CELLS[kind](sums, way.before, _cells_before(kind, sums, way))[0].real
 
@@ -196,7 +196,7 @@ class _Part:
         self.free, self.scale = free, scale
         self.which = sums_of(cells.kind, slot)
         self.parts = []
-        for way in cells.ways:
+        for way in cells.directions:
             ones = np.ones(way.wanted.shape[:2] + (1,))
             features = {INPUTS: way.given, STATE: way.before}.get(slot, ones)
             self.parts.append((way.of(units), cells.sums(way)[..., units], features))
@@ -229,7 +229,7 @@ class _Part:
         error = np.abs(self._left(change)).max(axis=1)
         return np.flatnonzero(~(error <= _CLOSE * self.scale))
 
-    def told(self, change: Wide) -> tuple[int, int, int, bool]:
+    def least_determined(self, change: Wide) -> tuple[int, int, int, bool]:
         """Return (equations to spare, unknowns, equations, whether they determine it), of the unit with the fewest."""
         found, every = [], self._slopes(change)
         wanted = np.concatenate([way.wanted.reshape(-1, self.units.size) for way, *_ in self.parts])

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, but, wide
-from onnxsurgeon_lite.debug.causes.solving import described, dwarfed, shifted
+from onnxsurgeon_lite.debug.causes.solving import described, shifted, shrinks
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Order = NDArray[np.intp]
@@ -139,7 +139,8 @@ def folded(place: Place) -> Hypotheses:
 def _of_constant(constant: Constant) -> Hypotheses:
     for kind, how, right in variants(constant):
         mistake = (kind, constant.site.op_type, constant.slot, how)
-        vague, edits = kind == "number" and dwarfed(constant.array, right), (constant.edit(right),)
+        vague = kind == "number" and shrinks(constant.array, right)
+        edits = (constant.edit(right),)
         yield Hypothesis(kind, f"{constant} {how}", edits, mistake, vague=vague)
 
 

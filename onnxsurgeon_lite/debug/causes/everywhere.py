@@ -191,7 +191,7 @@ def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> Hy
                 yield replace(hypothesis, sentence=sentence, edits=edits)
 
 
-def twice(place: Place) -> Hypotheses:
+def at_two_nodes(place: Place) -> Hypotheses:
     """Yield each two hypotheses about the same mistake, together."""
     yield from islice(_pairs(place), _MOST)
 

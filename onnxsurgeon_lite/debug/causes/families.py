@@ -77,7 +77,7 @@ FAMILIES: Sequence[Family] = (
     masks.other_masks,
     operations.other_operations,
     settings.feeding,
-    everywhere.twice,
+    everywhere.at_two_nodes,
 )
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solving.solved_weights, solving.solved_numbers, newton.solved_small)
@@ -118,6 +118,6 @@ TOGETHER: Sequence[Family] = (
     operators.extra_steps,
     wiring.wiring,
     wiring.exchanged_values,
-    everywhere.twice,
+    everywhere.at_two_nodes,
 )
 """Families for a region with several values that are wrong, and for two regions, where one reads the other."""

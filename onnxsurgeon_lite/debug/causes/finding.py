@@ -621,9 +621,8 @@ class Finder:
                 steps += cause.steps
                 said.append(cause.sentence.partition(" (max abs ")[0])
         edits = tuple(merged(steps))
-        after = None
-        if len(said) == len(wrong) > 1:
-            after = self.proof.repairs(place, culprit, edits)
+        every = len(said) == len(wrong) > 1
+        after = self.proof.repairs(place, culprit, edits) if every else None
         if after is None:
             return []
         whole = f"{'; '.join(said)} (max abs {after.max_abs:.2g})"

@@ -65,7 +65,7 @@ def solved_recurrent(place: Place) -> Hypotheses:
         if solved is not None:
             solved = settled(bias.numbers, solved, BIAS)
             said, where = described_in(bias.numbers, solved, BIAS)
-            yield replace(solving.told(solved, said + where), vague=said == "differs")
+            yield replace(solving.hypothesis(solved, said + where), vague=said == "differs")
 
 
 def solved_small(place: Place, bench: Bench) -> Hypotheses:
@@ -83,7 +83,7 @@ def solved_small(place: Place, bench: Bench) -> Hypotheses:
             if solved is not None:
                 old = constant.numbers
                 solved = np.where(unchanged(old, solved), old, solved)
-                yield solving.told(solved, described(old, solved))
+                yield solving.hypothesis(solved, described(old, solved))
 
 
 @dataclass
@@ -108,7 +108,7 @@ class _Solving:
         some = np.nan_to_num(self._some(self.place.wanted))
         return float(np.sqrt(np.mean(np.square(some)))) or 1.0
 
-    def told(self, solved: Wide, how: str) -> Hypothesis:
+    def hypothesis(self, solved: Wide, how: str) -> Hypothesis:
         """Return the hypothesis that the constant should have these numbers."""
         known, _ = equations(self.slopes[0], self.wanted)
         return solved_constant(self.constant, solved, how, int(self.free.sum()), known)

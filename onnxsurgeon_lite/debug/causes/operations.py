@@ -81,11 +81,11 @@ def operations(place: Place) -> Hypotheses:
 
 def other_operations(place: Place) -> Hypotheses:
     """Yield operations that are missing before a node, or at another place."""
-    yield from _lacking_operands_on_the_way(place)
-    yield from _missing_on_the_way(place)
-    yield from _missing_operands_on_the_way(place, "usual")
+    yield from _lacking_operands_on_edges(place)
+    yield from _missing_on_edges(place)
+    yield from _missing_operands_on_edges(place, "usual")
     yield from _moved(place)
-    yield from _missing_operands_on_the_way(place, "rare")
+    yield from _missing_operands_on_edges(place, "rare")
 
 
 @dataclass(frozen=True)
@@ -360,8 +360,8 @@ def as_size(factor: float) -> tuple[str, float, bool]:
     return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
-def ways(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
-    """Yield (value, its numbers, nodes that read it) of floats on their way: to all readers, then to each."""
+def edges(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
+    """Yield (value, its numbers, nodes that read it) of floats: the edges to all readers, then each edge."""
     for name, array in place.values.items():
         readers = place.readers(name)
         if readers and is_float(array.dtype) and not place.is_constant(name):
@@ -370,9 +370,9 @@ def ways(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
                 yield from ((name, array, [reader]) for reader in readers)
 
 
-def _missing_on_the_way(place: Place) -> Hypotheses:
+def _missing_on_edges(place: Place) -> Hypotheses:
     """Yield operators and activations between a value and what reads it."""
-    for name, array, readers in ways(place):
+    for name, array, readers in edges(place):
         to, where = place.those(readers), f"between {name!r} and {who(readers)}"
         kinds = tuple(reader.op_type for reader in readers)
         rank = array.ndim
@@ -405,7 +405,7 @@ def _scores(place: Place, name: str) -> str | None:
     return None
 
 
-def _missing_operands_on_the_way(place: Place, how_often: str) -> Hypotheses:
+def _missing_operands_on_edges(place: Place, how_often: str) -> Hypotheses:
     """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates.
 
     Args:
@@ -413,7 +413,7 @@ def _missing_operands_on_the_way(place: Place, how_often: str) -> Hypotheses:
     """
     # only what is made before the first reader can go into it
     for op_type, first, said in MISTAKES["operands"][how_often]:
-        for name, array, readers in ways(place):
+        for name, array, readers in edges(place):
             earliest = min(reader.number for reader in readers)
             for other, _ in _candidates(place, earliest, array.shape):
                 if other != name or op_type == "Mul":
@@ -423,7 +423,7 @@ def _missing_operands_on_the_way(place: Place, how_often: str) -> Hypotheses:
                     yield Hypothesis("missing operand", sentence, (edit,))
 
 
-def _lacking_operands_on_the_way(place: Place) -> Hypotheses:
+def _lacking_operands_on_edges(place: Place) -> Hypotheses:
     """Yield references that no value has and that are the same for all of a batch: an embedding of positions."""
     # smaller than the value, so that it is the same for all of a batch
     for (name, array), (step, right) in product(place.entering.items(), place.lacking.items()):
@@ -584,7 +584,7 @@ def _moved(place: Place) -> Hypotheses:
         # a function of elements may stand anywhere, one of rows where rows are as long
         shape = () if site.op_type in _UNARY else made.shape
         shape = shape[-1:] if site.op_type in OF_THE_LAST_AXIS else shape
-        for value, readers in _edges(place, site, shape):
+        for value, readers in _spots(place, site, shape):
             there = Rewire(value, site.output, place.those(readers))
             edits = (Rewire(site.output, name), Rewire(name, value, site.only), there)
             sentence = f"{wrong}; between {value!r} and {who(readers)}"
@@ -600,7 +600,7 @@ def _moved(place: Place) -> Hypotheses:
             yield Hypothesis("moved operation", sentence, moved, mistake)
 
 
-def _edges(place: Place, moved: RegionNode, shape: Ints) -> Iterator[tuple[str, list[RegionNode]]]:
+def _spots(place: Place, moved: RegionNode, shape: Ints) -> Iterator[tuple[str, list[RegionNode]]]:
     """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
     for value, array in place.values.items():
         readers = [site for site in place.readers(value) if site is not moved]

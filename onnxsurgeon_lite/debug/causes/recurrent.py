@@ -14,8 +14,8 @@ from onnxsurgeon_lite.debug.causes.cells import (
     SLOTS,
     STATE,
     Cells,
+    Direction,
     Solved,
-    Way,
     sums_of,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
@@ -158,7 +158,7 @@ def _of_constant(constant: Constant | None, every: Sequence[Cells]) -> Hypothese
 
 def states_are_known(site: RegionNode) -> bool:
     """Return whether the wanted states of a recurrent node are known."""
-    return any(_ways(there) for there in _seen_at(site))
+    return any(_directions(there) for there in _seen_at(site))
 
 
 def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
@@ -197,16 +197,17 @@ def cells_of(site: RegionNode) -> list[Cells]:
         return []
     if bias is None:
         bias = np.zeros((len(weight), 2 * weight.shape[1]))
-    place, seen = site.place, [_ways(site)]
+    place, seen = site.place, [_directions(site)]
     for sample in place.samples[1:_SAMPLES]:
-        seen.append(_ways(replace(place, samples=[sample], nearby={}).sites[site.number]))
+        seen.append(_directions(replace(place, samples=[sample], nearby={}).sites[site.number]))
     if not all(seen):
         return []
     # one for each direction, with what enters it in each sample
     numbers = (map(wide, three) for three in zip(weight, state, bias, strict=True))
-    ways = zip(*seen, strict=True)
+    directions = zip(*seen, strict=True)
     return [
-        Cells(site.op_type, (w, r, b), way) for (w, r, b), way in zip(numbers, ways, strict=True)
+        Cells(site.op_type, (w, r, b), way)
+        for (w, r, b), way in zip(numbers, directions, strict=True)
     ]
 
 
@@ -224,7 +225,7 @@ def _is_usual(site: RegionNode) -> bool:
     return site.node.domain in ("", "ai.onnx") and is_known and not rare and not resets
 
 
-def _ways(site: RegionNode) -> list[Way]:
+def _directions(site: RegionNode) -> list[Direction]:
     """Return the directions of a node in the first sample of a place; none where its states are not known."""
     given, wanted = site.operand(0), site.wanted
     if given is None or wanted is None or wanted.ndim != 4 or len(given) != len(wanted):
@@ -242,7 +243,7 @@ def _ways(site: RegionNode) -> list[Way]:
         step = -1 if backwards else 1
         states = wanted[::step, way]
         before = np.concatenate([state[None], states[:-1]])
-        found.append(Way(wide(given)[::step], before, cell, states))
+        found.append(Direction(wide(given)[::step], before, cell, states))
     return found
 
 
@@ -267,9 +268,9 @@ def _repaired(constant: Constant, kind: str, solved: Sequence[Solved | None]) ->
     least = min(wrong, key=lambda found: found.equations - found.unknowns)
     how, known = lent or said + where, (least.unknowns, least.equations)
     bounded = all(each.determined for each in wrong) and is_rounded(old, right)
-    vague, told = not lent and said == "differs", plain(constant, said + where)
+    vague, plainly = not lent and said == "differs", plain(constant, said + where)
     repair = solved_constant(constant, right, how, *known)
-    yield replace(repair, vague=vague, bounded=bounded, plain=told)
+    yield replace(repair, vague=vague, bounded=bounded, plain=plainly)
 
 
 def settled(old: Wide, right: Wide, slot: int) -> Wide:

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed, ways
+from onnxsurgeon_lite.debug.causes.operations import composed, edges
 from onnxsurgeon_lite.debug.causes.place import (
     Constant,
     Indices,
@@ -317,7 +317,7 @@ def _missing_turns(place: Place) -> Hypotheses:
         if _is_circle(known[one], known[other])
     ]
     known = {**constants, **values}
-    for (cos, sin), (name, array, readers) in product(pairs, ways(place)):
+    for (cos, sin), (name, array, readers) in product(pairs, edges(place)):
         size, half = array.shape[-1] if array.ndim else 0, known[cos].shape[-1]
         if name in (cos, sin) or half not in (size, size / _PAIR):
             continue
@@ -341,7 +341,7 @@ def _missing_turns(place: Place) -> Hypotheses:
 def _usual_tables(place: Place) -> dict[str, Array]:
     """Return the cosines and the sines of the usual base, for the first values that could be turned."""
     # rows are positions: as many as the value has
-    shapes = {array.shape[-2:] for _, array, _ in ways(place) if array.ndim > 2}
+    shapes = {array.shape[-2:] for _, array, _ in edges(place) if array.ndim > 2}
     found = dict[str, Array]()
     for rows, size in sorted(shapes)[:_USUAL]:
         if _PAIR < size <= _WIDEST and size % _PAIR == 0 and 1 < rows <= _LARGEST // size:

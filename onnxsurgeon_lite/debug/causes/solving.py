@@ -104,7 +104,7 @@ def _with_number(constant: Constant, sign: float, value: float) -> Hypothesis:
     right = np.full(old.shape, value * sign).astype(old.dtype)
     how = f"is {text(old.item())}; with {text(float(right.item()))}"
     return Hypothesis(
-        "number", f"{constant} {how}", (constant.edit(right),), vague=dwarfed(old, right)
+        "number", f"{constant} {how}", (constant.edit(right),), vague=shrinks(old, right)
     )
 
 
@@ -132,7 +132,7 @@ def made_up_elsewhere(place: Place, edits: Edits) -> Hypotheses:
                     yield Hypothesis("constant", f"{other} {how}", (other.edit(right),))
 
 
-def dwarfed(old: Array, right: Array) -> bool:
+def shrinks(old: Array, right: Array) -> bool:
     """Return whether a number that is no epsilon should be tiny or zero: what fits then may be a limit of something."""
     was, new = peak(wide(old)), peak(wide(right))
     return is_float(old.dtype) and was > _NO_EPSILON and new <= _TINY * was

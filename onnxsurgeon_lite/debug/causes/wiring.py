@@ -37,16 +37,14 @@ def wiring(place: Place) -> Hypotheses:
 def caches_of_layers(place: Place) -> Hypotheses:
     """Yield the inputs of another layer, all of them together, where a node reads those of one: keys and values."""
     known = {**place.nearby, **place.values}
-    numbers = set[str]()
-    for name in known:
-        numbers.update(_LAYER.findall(name))
+    numbers = sorted(set(chain.from_iterable(map(_LAYER.findall, known))))
     for site in place.sites:
         # the inputs of a layer that it reads, by slot
         read = dict[int, str]()
         for slot, name in enumerate(site.input):
             if name in place.index.inputs and _LAYER.search(name):
                 read[slot] = name
-        for number in sorted(numbers) if len(read) >= _TWO else ():
+        for number in numbers if len(read) >= _TWO else ():
             every = {slot: _LAYER.sub(number, name) for slot, name in read.items()}
             new = {slot: name for slot, name in every.items() if name != read[slot]}
             if new and known.keys() >= set(every.values()):

@@ -8,7 +8,7 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit.causes import model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
-from onnxsurgeon_lite.debug.causes.cells import Cells, Way
+from onnxsurgeon_lite.debug.causes.cells import Cells, Direction
 from onnxsurgeon_lite.debug.causes.newton import solved_recurrent
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -78,7 +78,7 @@ def test_the_states_are_those_of_the_runtime():
             step = -1 if way or direction == "reverse" else 1
             wanted = found[f"y{n}"][::step, way]
             before = np.concatenate([none[None], wanted[:-1]])
-            (made,) = Cells(kind, each, [Way(x[::step], before, none, wanted)]).states()
+            (made,) = Cells(kind, each, [Direction(x[::step], before, none, wanted)]).states()
             np.testing.assert_allclose(made, wanted, atol=1e-6)
 
 
