@@ -12,9 +12,9 @@ from onnxsurgeon_lite.debug.causes.constants import (
     rotary_orders,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float, wide
 
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input

@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, RegionNode
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.passes import Rewire, SetAttr
 from onnxsurgeon_lite.tensors.dtypes import dtype_name, is_float
 
@@ -110,8 +111,8 @@ def _values(site: RegionNode, name: str, old: Attribute) -> Iterator[Attribute]:
         yield from ([axis] for axis in range(rank))
     elif name == "scale" and read is not None and rank:
         yield from (1.0, read.shape[-1] ** -0.5)
-        heads = site.attributes.get("num_heads")
-        if isinstance(heads, int) and heads and site.made is not None:
+        heads = integer(site.node, "num_heads")
+        if heads and site.made is not None:
             yield (site.made.shape[-1] // heads) ** -0.5
     elif name == "auto_pad" and any(attribute.name == "pads" for attribute in site.node.attribute):
         return  # no node takes both; `_windows` finds the pads that it stands for

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, but, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but
 from onnxsurgeon_lite.debug.causes.solving import described, shifted, shrinks
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_float, wide
 
 Order = NDArray[np.intp]
 Variant = tuple[str, str, Array]

@@ -161,21 +161,21 @@ def _single(index: GraphIndex, name: str) -> float | None:
 
 
 def attributes_of_all(place: Place) -> Hypotheses:
-    """Yield other attributes and epsilons of all nodes of a region that have the same ones."""
-    yield from _of_all(place, attributes)
-    yield from _of_all(place, epsilons)
+    """Return other attributes and epsilons of all nodes of a region that have the same ones."""
+    return _of_all(place, (attributes, epsilons))
 
 
 def operators_of_all(place: Place) -> Hypotheses:
-    """Yield other operators and single numbers of all nodes of a region that have the same ones."""
-    yield from _of_all(place, other_operators)
-    yield from _of_all(place, scalars)
+    """Return other operators and single numbers of all nodes of a region that have the same ones."""
+    return _of_all(place, (other_operators, scalars))
 
 
-def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> Hypotheses:
+def _of_all(
+    place: Place, families: Iterable[Callable[[Place], Iterable[Hypothesis]]]
+) -> Hypotheses:
     """Yield each mistake at all nodes that have the same, if these are several."""
     index = place.index
-    for several in _alike(place, [family]).values():
+    for several in _alike(place, families).values():
         # each set of nodes once, though each of its nodes yields the hypothesis
         done = set[int]()
         for hypothesis in several if len(several) > 1 else ():

@@ -9,8 +9,7 @@ import numpy as np
 from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES
-from onnxsurgeon_lite.debug.causes.place import Wide
-from onnxsurgeon_lite.tensors.dtypes import from_array
+from onnxsurgeon_lite.tensors.dtypes import Wide, from_array
 
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator

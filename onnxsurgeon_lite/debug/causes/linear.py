@@ -12,13 +12,12 @@ from onnxsurgeon_lite.debug.causes.place import (
     Ints,
     Place,
     RegionNode,
-    Wide,
     peak,
     small,
-    wide,
 )
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.runtime.float64 import windows_of
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, wide
 
 _ROWS = 4096  # rows of a convolution
 _CHECKED = 8  # rows that a hypothesis is checked on
@@ -204,8 +203,8 @@ def _lookup(site: RegionNode) -> Linear | None:
 def _convolution(constant: Constant, wanted: Wide) -> Linear | None:
     """Return a convolution as matrices, one for each group."""
     site, weight = constant.site, constant.array
-    groups, windows = site.attributes.get("group", 1), _windows(site, weight.shape[2:])
-    if windows is None or not isinstance(groups, int):
+    groups, windows = integer(site.node, "group", 1), _windows(site, weight.shape[2:])
+    if windows is None:
         return None
     axes = weight.ndim - 2
     # each position of the kernel is a row, each group a problem of its own

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float, wide
 from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]

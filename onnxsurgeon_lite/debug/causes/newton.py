@@ -11,7 +11,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Descent, equations, root_mean_square
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, peak, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, peak
 from onnxsurgeon_lite.debug.causes.recurrent import (
     described_in,
     free_biases,
@@ -26,7 +26,18 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, is_array, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    RunValue,
+    RunValues,
+    Wide,
+    is_array,
+    is_float,
+    rms,
+    type_of,
+    types_of,
+    wide,
+)
 
 _Run = Callable[[RunValues], dict[str, RunValue]]
 
@@ -105,8 +116,7 @@ class _Solving:
 
     @cached_property
     def scale(self) -> float:
-        some = np.nan_to_num(self._some(self.place.wanted))
-        return float(np.sqrt(np.mean(np.square(some)))) or 1.0
+        return rms(np.nan_to_num(self._some(self.place.wanted))) or 1.0
 
     def hypothesis(self, solved: Wide, how: str) -> Hypothesis:
         """Return the hypothesis that the constant should have these numbers."""
@@ -168,8 +178,7 @@ class _Solving:
         proto.graph.input.add(name=_FREE, type=type_of(array))
         observer = Observer(GraphIndex.of(place.index.model.with_proto(proto)), place.runtime)
         inputs = {**place.inputs, **place.nearby, _FREE: array}
-        types = {name: type_of(value) for name, value in inputs.items() if value is not None}
-        part = observer.part(range(len(proto.graph.node)), types, [place.value])
+        part = observer.part(range(len(proto.graph.node)), types_of(inputs), [place.value])
         with observer.opened(part, inputs, [place.value]) as run:
             yield run
 

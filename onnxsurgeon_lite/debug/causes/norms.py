@@ -19,20 +19,18 @@ from onnxsurgeon_lite.debug.causes.operations import (
 from onnxsurgeon_lite.debug.causes.place import (
     Place,
     RegionNode,
-    Wide,
     edited_by,
     peak,
     selected,
     small,
     titled,
-    wide,
 )
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_float, wide
 
 _TOGETHER = 64  # choices among several missing steps
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
@@ -100,8 +98,8 @@ def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
         # the epsilon that fits best; a BatchNormalization without a bias is a factor
         norms = [_fitted(op_type, groups, epsilon, made, wanted) for epsilon in _EPSILONS]
         best, error = min(norms, key=lambda found: found[1])
-        least = _FLAT * np.abs(best.scale).max()
-        flat = np.ptp(best.scale) <= least or np.abs(best.bias).max() <= least
+        least = _FLAT * peak(best.scale)
+        flat = np.ptp(best.scale) <= least or peak(best.bias) <= least
         if small(np.array(error), wanted) and not (flat and op_type == "BatchNormalization"):
             yield best
 

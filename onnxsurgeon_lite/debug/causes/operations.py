@@ -17,7 +17,6 @@ from onnxsurgeon_lite.debug.causes.place import (
     Ints,
     Place,
     RegionNode,
-    Wide,
     but,
     fits,
     peak,
@@ -25,7 +24,6 @@ from onnxsurgeon_lite.debug.causes.place import (
     spread_over,
     titled,
     who,
-    wide,
 )
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import loaded, walk
@@ -34,10 +32,12 @@ from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     Arrays,
+    Wide,
     data_type_of_numpy,
     dtype_name,
     from_array,
     is_float,
+    wide,
 )
 
 _UNARY = MISTAKES["operators"]["missing"].split()
@@ -309,9 +309,9 @@ def _missing_constant(place: Place, right: Right) -> Hypotheses:
     lacks, scale = right.wanted - right.made, peak(right.wanted) or 1.0
     if not lacks.size or not np.isfinite(lacks).all() or np.ptp(lacks) <= _FLAT * scale:
         return  # a number, not an operand
-    off = [np.abs(lacks - lacks.mean(axis=a, keepdims=True)).max() for a in range(lacks.ndim)]
+    off = [peak(lacks - lacks.mean(axis=a, keepdims=True)) for a in range(lacks.ndim)]
     flat = [a for a, size in enumerate(lacks.shape) if size > 1 and off[a] <= _FLAT * scale]
-    if not flat or np.abs(lacks).max() <= _PART * scale:
+    if not flat or peak(lacks) <= _PART * scale:
         return
     numbers = lacks.mean(axis=tuple(flat), keepdims=True)
     if np.mean(np.abs(numbers) > _FLAT * scale) < _MOST:

@@ -9,9 +9,10 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.formulas import is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float, wide
 
 _IMAGE = 4  # axes of images
 _MOST_AXES = 5  # axes whose permutations are tried
@@ -226,8 +227,8 @@ def extra_steps(place: Place) -> Hypotheses:
 
 def _rolled(site: RegionNode, read: Array) -> tuple[int, int] | None:
     """Return (by how much, along which axis) a Concat's result is a value rolled, as `torch.roll` is exported."""
-    first, axis = site.operand(0), site.attributes.get("axis", 0)
-    if site.op_type != "Concat" or first is None or not isinstance(axis, int):
+    first, axis = site.operand(0), integer(site.node, "axis")
+    if site.op_type != "Concat" or first is None:
         return None
     by = first.shape[axis]  # what was at the end comes first
     is_rolled = np.array_equal(np.roll(read, by, axis), cast(Array, site.made))

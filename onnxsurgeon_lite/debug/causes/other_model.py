@@ -13,16 +13,7 @@ from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, linears
 from onnxsurgeon_lite.debug.causes.operators import with_operator
-from onnxsurgeon_lite.debug.causes.place import (
-    Constant,
-    Place,
-    RegionNode,
-    Wide,
-    but,
-    settings_of,
-    small,
-    wide,
-)
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but, settings_of, small
 from onnxsurgeon_lite.debug.causes.solving import (
     AS_FOLDED,
     borrowed,
@@ -33,7 +24,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
 from onnxsurgeon_lite.debug.causes.wiring import rereading
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, wide
 
 _WITH = "with the other model's numbers"
 _SCALED = "is scaled along axis"

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, Indexed, dims_of, onnx_opse
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import declare
+from onnxsurgeon_lite.model.messages import declare, integer
 from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes import Pass, Pipeline, SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -26,16 +26,18 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Arrays,
     RunValue,
     RunValues,
+    Wide,
     is_array,
     is_float,
     type_of,
+    types_of,
+    wide,
 )
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
     from onnxsurgeon_lite.debug.judge import AgainstReferences
 
-Wide = NDArray[np.float64]
 Ints = tuple[int, ...]
 Indices = NDArray[np.intp]
 Attribute = int | float | str | list[int] | list[float] | list[str]
@@ -219,13 +221,13 @@ class RegionNode:
 
     def _part(self, slot: int, result: Wide) -> Wide | None:
         """Return the operand of a Concat at a slot."""
-        axis, sizes = self.attributes.get("axis"), []
+        axis, sizes = integer(self.node, "axis"), list[int]()
         for number in range(len(self.input)):
             read = self.operand(number)
-            if read is None or not isinstance(axis, int):
+            if read is None:
                 return None
             sizes.append(read.shape[axis])
-        if not isinstance(axis, int) or sum(sizes) != result.shape[axis]:
+        if sum(sizes) != result.shape[axis]:
             return None
         return np.asarray(np.split(result, np.cumsum(sizes)[:-1], axis)[slot])
 
@@ -309,8 +311,7 @@ class Place:
     ) -> "Place":
         """Make the model of some nodes, which reads constants where the whole model does."""
         whole, first = observer.index, samples[0]
-        types = {name: type_of(v) for name, v in first.inputs.items() if v is not None}
-        part = observer.part(positions, types, list(first.wanted))
+        part = observer.part(positions, types_of(first.inputs), list(first.wanted))
         for number, node in enumerate(part.graph.node):
             node.name = f"{_TOKEN}{number}"
         # values and constants from elsewhere that the region could read, too
@@ -423,12 +424,8 @@ class Place:
     @property
     def region(self) -> str:
         """`the node` or `the region`."""
-        return "the node" if self.size == 1 else "the region"
-
-    @cached_property
-    def size(self) -> int:
-        """The number of nodes that are not constants."""
-        return sum(node.op_type not in ("Constant", "Identity") for node in self.nodes)
+        computing = sum(node.op_type not in ("Constant", "Identity") for node in self.nodes)
+        return "the node" if computing == 1 else "the region"
 
     @cached_property
     def values(self) -> dict[str, Array]:
@@ -466,9 +463,9 @@ class Place:
         """Return the name of a node, for an edit."""
         return f"{_TOKEN}{number}"
 
-    def those(self, sites: "Iterable[RegionNode | int]") -> tuple[str, ...]:
+    def those(self, sites: Iterable[RegionNode]) -> tuple[str, ...]:
         """Return what selects nodes, for an edit."""
-        return tuple(self.node(s.number if isinstance(s, RegionNode) else s) for s in sites)
+        return tuple(self.node(site.number) for site in sites)
 
     def number(self, token: str) -> int:
         """Return the node that has a name."""
@@ -631,11 +628,6 @@ def selected(index: GraphIndex, position: int, several: bool = False) -> str:
 def _is_plain(name: str) -> bool:
     """Return whether a selector means a name alone."""
     return bool(name) and not is_glob(name) and "," not in name and not name.startswith("@")
-
-
-def wide(array: Array) -> Wide:
-    """Return numbers in float64."""
-    return array.astype(np.float64)
 
 
 def peak(array: Array) -> float:

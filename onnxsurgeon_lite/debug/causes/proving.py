@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
 from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, makers, who, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, makers, who
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, is_float, wide
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MANY = 16  # different floats that prove an edit
@@ -86,11 +86,10 @@ class Proof:
         for sample in place.samples:
             found = self._found(place, steps, sample, instead)
             compared = {
-                name: self.case.judge.compared(name, found[name], wanted)
-                for name, wanted in sample.wanted.items()
-                if name in found
+                name: self.case.judge.compared(name, value, sample.wanted[name])
+                for name, value in found.items()
             }
-            if not found or not all(c is not None and c.match for c in compared.values()):
+            if not found or not all(c.match for c in compared.values()):
                 return None
             after = after or compared[place.value]
         return after
@@ -132,12 +131,10 @@ class Proof:
                 first = set(_first_known(index, fresh, references))
                 values = [c.value for c in culprits if c.value in references]
                 right = dict[str, Comparison]()
-                for name, value in known.alone(index, list(first.union(values))).items():
-                    wanted = references.read(name)
-                    if not is_array(wanted):
-                        continue
-                    compared = self.case.judge.compared(name, value, wanted)
-                    if compared is not None and compared.match:
+                made = known.alone(index, list(first.union(values)))
+                for name, wanted in known.arrays(made).items():
+                    compared = self.case.judge.compared(name, made[name], wanted)
+                    if compared.match:
                         right[name] = compared
                 if not first <= right.keys():
                     return {}
@@ -149,9 +146,8 @@ class Proof:
     def says_much(self, culprit: Culprit) -> bool:
         """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
         # few different numbers fit by chance
-        references = self.case.first[0]
-        right = references.read(culprit.value) if culprit.value in references else None
-        return is_array(right) and is_float(right.dtype) and np.unique(right).size >= _MANY
+        right = self.around.first.arrays([culprit.value]).values()
+        return any(is_float(each.dtype) and np.unique(each).size >= _MANY for each in right)
 
     def _cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.causes.cells import (
     sums_of,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, Wide, who, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, who
 from onnxsurgeon_lite.debug.causes.solving import (
     borrowed,
     described,
@@ -29,7 +29,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_constant,
     unchanged,
 )
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_array, wide
 
 _PARTS = MISTAKES["gates"]["together"]
 

@@ -14,18 +14,9 @@ from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed, edges
-from onnxsurgeon_lite.debug.causes.place import (
-    Constant,
-    Indices,
-    Place,
-    Wide,
-    fits,
-    peak,
-    who,
-    wide,
-)
+from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, fits, peak, who
 from onnxsurgeon_lite.passes import Insert, Pass
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, is_float, wide
 
 Wave = Callable[[Wide], Wide]
 Make = Callable[[int, Wide], Wide]
@@ -170,16 +161,14 @@ def _precision(half: "DType", numbers: Wide, exact: Wide, make: Make) -> bool:
     rows = len(numbers)
     if _is_near(make(rows, exact), numbers):
         return False
-    rounded = make(rows, _in(half, exact))
-    return _is_near(rounded, numbers) or _is_near(_in(half, make(rows, exact)), numbers)
+    rounded = make(rows, wide(exact.astype(half)))
+    if _is_near(rounded, numbers):
+        return True
+    return _is_near(wide(make(rows, exact).astype(half)), numbers)
 
 
 def _table(wave: Wave, repeats: int, rows: int, frequencies: Wide) -> Wide:
     return np.asarray(wave(np.outer(np.arange(rows, dtype=float), np.tile(frequencies, repeats))))
-
-
-def _in(half: "DType", numbers: Wide) -> Wide:
-    return wide(numbers.astype(half))
 
 
 def _is_near(one: Wide, other: Wide) -> bool:
@@ -298,7 +287,7 @@ def _is_close(one: Wide, other: Wide) -> bool:
 def _around(place: Place, start: str, end: str, order: Indices) -> tuple[Pass, Pass]:
     """Return the edits that put features in an order before what turns them, and back after it."""
     between = place.index.ancestors([end], stop=[start])
-    readers = [n for n in sorted(between) if start in place.index.reads[n]]
+    readers = [site for site in place.readers(start) if site.number in between]
     first = taken(start, -1, order, to=place.those(readers))
     return first, taken(end, -1, np.argsort(order), before=True)
 

@@ -8,10 +8,10 @@ from onnx import helper
 
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.lint import trains
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float, wide
 
 _NAMED = {"Sub": "mean", "Div": "std", "Mul": "factor"}  # what an operator reads
 _COLORS = 3

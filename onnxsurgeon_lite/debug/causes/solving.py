@@ -17,17 +17,15 @@ from onnxsurgeon_lite.debug.causes.place import (
     Constant,
     Place,
     RegionNode,
-    Wide,
     but,
     peak,
     small,
     titled,
-    wide,
 )
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.passes import SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_float, rms, wide
 
 Flags = NDArray[np.bool_]
 
@@ -236,14 +234,11 @@ def _scaled(view: Linear) -> Hypotheses:
 
 def elementwise(place: Place) -> Hypotheses:
     """Yield constants of additions, multiplications and normalizations, solved for channel by channel."""
-    for site in place.sites:
-        if site.wanted is None or site.made is None:
-            continue
-        for slot in range(len(site.input)):
-            constant = site.constant(slot)
-            slope = _slope(constant) if constant is not None and constant.is_float else None
-            if constant is not None and slope is not None:
-                yield from _solved_elements(constant, slope, site.wanted)
+    for constant in place.constants():
+        wanted = constant.site.wanted
+        slope = _slope(constant) if constant.is_float and wanted is not None else None
+        if wanted is not None and slope is not None:
+            yield from _solved_elements(constant, slope, wanted)
 
 
 def _slope(constant: Constant) -> Wide | None:
@@ -436,7 +431,7 @@ def is_rounded(old: Wide, right: Wide) -> bool:
     if old.size < _ENOUGH or not off.all():
         return False
     share = np.abs(right - old) / off
-    is_even = abs(float(np.sqrt(np.mean(np.square(share)))) - _EVEN) <= _ABOUT
+    is_even = abs(rms(share) - _EVEN) <= _ABOUT
     return is_even and float(share.max()) <= 1 + _ABOUT
 
 
@@ -456,7 +451,7 @@ def _weight(view: Linear, right: Wide, inputs: int, wrong: Flags) -> Hypothesis:
     if view.groups > 1:
         stored = np.where(unchanged(old, stored), old, stored)
     # equal rows say the same: they are one equation
-    rounded = np.round(view.rows / (np.abs(view.rows).max() or 1), 4)
+    rounded = np.round(view.rows / (peak(view.rows) or 1), 4)
     distinct = min(len(np.unique(rows, axis=0)) for rows in rounded)
     how = borrowed(constant) or described(old, stored)
     found = solved_constant(constant, stored, how, inputs * count, distinct * count)

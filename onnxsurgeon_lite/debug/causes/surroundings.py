@@ -50,6 +50,11 @@ class Known:
         """Return a reference, else a feed."""
         return self.references.read(name) if name in self.references else self.feeds[name]
 
+    def arrays(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the references that are one tensor."""
+        known = self.references
+        return {n: v for n in names if n in known and is_array(v := known.read(n))}
+
     def prefetch(self, names: Iterable[str]) -> None:
         """Announce values that are read next."""
         self.references.prefetch([name for name in names if name in self.references])
@@ -140,13 +145,12 @@ class Surroundings:
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
         # what the model that computed the references, or its modules, say
-        place.changed, references = self.case.changed, self.first.references
+        place.changed, entries = self.case.changed, self.first.references.entries
         if isinstance(place.changed, ChangedInitializers):
             place.other = place.changed.theirs
-            place.stored_as = {name: each.stored_as for name, each in references.entries.items()}
-        lacking = {name: references.read(name) for name in culprit.lacking if name in references}
-        place.lacking = {name: value for name, value in lacking.items() if is_array(value)}
-        place.module = references.entries[culprit.value].class_name
+            place.stored_as = {name: each.stored_as for name, each in entries.items()}
+        place.lacking = self.first.arrays(culprit.lacking)
+        place.module = entries[culprit.value].class_name
         return place
 
     def before(self, culprit: Culprit) -> list[str]:
@@ -214,9 +218,8 @@ class Surroundings:
             if is_array(now) and is_array(stored):
                 inputs[name] = cast_like(now, stored)
         # what should come out
-        wanted = {name: references.read(name) for name in culprit.outputs if name in references}
-        arrays = {name: value for name, value in wanted.items() if is_array(value)}
-        return RegionSample(inputs, arrays, known.recorded) if arrays else None
+        wanted = known.arrays(culprit.outputs)
+        return RegionSample(inputs, wanted, known.recorded) if wanted else None
 
     def _nearby(self, culprit: Culprit, sample: RegionSample) -> dict[str, Array]:
         """Return values that do not depend on a culprit, of the shapes that it deals with, the nearest ones."""

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, wide
+from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
@@ -26,7 +26,7 @@ from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, is_array, rms
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, is_array, rms, wide
 
 Edited = tuple[Hypothesis, ModelProto]
 
