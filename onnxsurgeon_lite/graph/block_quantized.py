@@ -141,11 +141,12 @@ def _made(
         return "its scales or its zero points are not one for each block"
     middle = 1 << bits - 1  # 8 for 4 bits: the zero point where none is given
     shift = np.full(shape, middle) if zeros is None else zeros.reshape(shape)
-    wide = scales.reshape(shape).astype(np.float64)
     low, high = limits_of(integers.dtype) or (0, 0)
     if integers.dtype == np.uint8:  # bytes that hold numbers of a few bits
         low, high = 0, 2 * middle - 1
-    grid = Grid(wide, shift.astype(np.float64), low, high, axis, block)
+    grid = Grid(
+        scales.reshape(shape).astype(np.float64), shift.astype(np.float64), low, high, axis, block
+    )
     return Blocks(integers, grid, scales.dtype, bits)
 
 

@@ -150,7 +150,7 @@ class Decoder:
         return [model for model in self.models if model.stage.runs in (when, STEP)]
 
     def _require_fed(self, when: str, cached: Iterable[str]) -> set[str]:
-        """Refuse an input of which nothing says what it is fed; return all outputs."""
+        """Refuse an input that has no value; return all outputs."""
         known = {self.tokens, _MASK, _POSITIONS, *cached, *self.passed}
         made = set[str]()
         # the runs can go on only if every input is known: tokens, mask, positions, caches, what another model
@@ -184,20 +184,20 @@ class Decoder:
                 f"{self.tokens!r} is fed {list(tokens.shape)}; one text is decoded",
                 "feed it as [1, N]",
             )
-        before, count = self.count, self.count + tokens.size
+        count = self.count + tokens.size
         known: dict[str, Array] = {
             **self.passed,
             **self.held,
             self.tokens: tokens,
             _MASK: np.ones((1, count)),
-            _POSITIONS: np.arange(before, count)[None],
+            _POSITIONS: np.arange(self.count, count)[None],
         }
         # in the dtypes that the models declare; what none reads is not fed
         for name in {self.tokens, _MASK, _POSITIONS} & self.inputs.keys():
             known[name] = known[name].astype(_dtype(self.inputs[name]))
         self.fed = {}
         # an output may be read by a later model, under its own name or another
-        for model in self._at(TOKEN if before else PROMPT):
+        for model in self._at(TOKEN if self.count else PROMPT):
             fed = {name: known[name] for name in model.session.index.inputs if name in known}
             self.fed |= fed
             made = {name: np.asarray(value) for name, value in model.session({**fed}).items()}
@@ -315,8 +315,7 @@ def decode(
             kept = model.fed
         found.append(step)
     off = [step.number for step in found if not step.agrees]
-    agreement = 1 - len(off) / len(found)
-    return DecodeComparison(text, found, off[0] if off else None, agreement, kept)
+    return DecodeComparison(text, found, off[0] if off else None, 1 - len(off) / len(found), kept)
 
 
 def _compared(number: int, logits: Wide, wanted: Wide) -> DecodeStep:

@@ -20,8 +20,6 @@ ONCE, PROMPT, TOKEN, STEP = "once", "prompt", "token", "step"
 _STAGE = '[[stage]] with model = "encoder.onnx" and feeds = { OUTPUT = "INPUT" }'
 _SECTIONS = {"vision": ONCE, "speech": ONCE, "encoder": ONCE, "embedding": STEP, "decoder": STEP}
 """Part of a package's configuration -> when its model runs."""
-_ONLY = {"run_on_prompt": TOKEN, "run_on_token_gen": PROMPT}
-"""Setting of a piece of a pipeline -> when it runs, where that is false."""
 _Named = TypeVar("_Named")
 
 
@@ -47,13 +45,12 @@ class StageSummary:
 
     Attributes:
         runs: `once`; or at the `prompt`, at each `token` after it, at each `step`, which is both.
-        inputs: name -> where its value comes from. outputs: the names.
+        inputs: name -> where its value comes from.
     """
 
     file: str
     runs: str
     inputs: dict[str, str]
-    outputs: list[str]
 
 
 @dataclass(repr=False)
@@ -112,9 +109,8 @@ def _of_package(folder: Path, config: Mapping[str, object]) -> Iterator[Stage]:
             if not isinstance(name := piece.get("filename"), str):
                 continue
             # a piece runs at each step unless a setting keeps it from one kind of step
-            runs = _SECTIONS[kind]
-            for setting, other in _ONLY.items():
-                runs = other if piece.get(setting) is False else runs
+            is_for = TOKEN if piece.get("run_on_prompt") is False else _SECTIONS[kind]
+            runs = PROMPT if piece.get("run_on_token_gen") is False else is_for
             forwarded = inner(piece, "output_names_forwarder")
             yield _stage(folder, name, runs, {**feeds, **forwarded}, cache)
 
@@ -166,7 +162,7 @@ def summarize_stages(stages: Sequence[Stage], indexes: Sequence[GraphIndex]) -> 
     # in their order: a stage gets what those before it give
     for number, (stage, index) in enumerate(zip(stages, indexes, strict=True), 1):
         inputs = {name: sources.get(name, "feeds") for name in required_inputs(index)}
-        found.append(StageSummary(stage.model.name, stage.runs, inputs, list(index.outputs)))
+        found.append(StageSummary(stage.model.name, stage.runs, inputs))
         links = links_of(stage, index, indexes[number:], stage.feeds)
         for name in links.keys() - cached:
             whose = stage.model.name if links[name] in index.outputs else "the feeds"

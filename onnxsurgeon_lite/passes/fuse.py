@@ -4,20 +4,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.patterns.rule import shipped
 from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite
 
-_RULES = (
-    "contrib-rms-norm",
-    "contrib-skip-norm",
-    "contrib-gelu",
-    "contrib-fast-gelu",
-    "contrib-quick-gelu",
-    "contrib-rotary",
-    "contrib-attention",
-)
+_RULES = tuple(name for name in shipped() if name.startswith("contrib-"))
 
 
 @dataclass(frozen=True)
@@ -25,8 +18,9 @@ class Fuse:
     """Replace parts by onnxruntime's operators, so that an export has a package's kernels; `standardize` undoes it.
 
     The rules of `rewrite` that apply are those whose names begin with `contrib-`: normalizations, with a residual sum
-    or without, activations, rotary embeddings, and attention, around which `simplify` joins what puts heads side by
-    side and apart again.
+    or without, activations, rotary embeddings, products with weights in blocks, and attention, around which `simplify`
+    joins what puts heads side by side and apart again. Where the nodes of a rule are there, and something else keeps it
+    from matching, a note says what.
 
     Example:
         >>> graph = "g (float[4] x) => (float[4] y) { y = Gelu (x) }"
@@ -44,5 +38,4 @@ class Fuse:
         """
         index = GraphIndex.of(model)
         require_schemas(index)
-        # without notes on how near the rules come that match nothing
-        return Rewrite(_RULES).edit(index)
+        return Rewrite(_RULES).edit(index, explains=False)

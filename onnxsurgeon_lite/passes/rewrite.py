@@ -95,8 +95,12 @@ class Rewrite:
         require_schemas(index)
         return self.edit(index, explains=True)
 
-    def edit(self, index: GraphIndex, explains: bool = False) -> PassResult:
-        """Rewrite an indexed model; say, if asked, how near a rule without a match comes."""
+    def edit(self, index: GraphIndex, explains: bool | None = None) -> PassResult:
+        """Rewrite an indexed model.
+
+        Args:
+            explains: how near a rule without a match comes; False only where a condition refuses all of its nodes.
+        """
         changes = list[str]()
         notes = list[str]()
         result = index
@@ -125,7 +129,7 @@ class _Rewriting:
         # value -> the type that it has after a replacement, where the declared one contradicts
         self.stale = dict[str, TypeProto]()
 
-    def run(self, explains: bool) -> GraphIndex:
+    def run(self, explains: bool | None) -> GraphIndex:
         for rule in self.rules:
             if rule.replacement is None:
                 rule.reversed()  # says what is missing
@@ -137,10 +141,11 @@ class _Rewriting:
             shrinks = False
             if any(matches for *_, matches in found):
                 current, shrinks = self._round(current, found)
-        if explains and not self.changes:
-            said = closest(chain.from_iterable(matchers for *_, matchers, _ in found))
-            nearest = f"; nearest: {said}" if said else ""
-            self.notes.append(f"{self.rules[0].name}: no match{nearest}")
+        if explains is not None and not self.changes:
+            matchers = chain.from_iterable(matchers for *_, matchers, _ in found)
+            said = closest(m for m in matchers if explains or m.refused)
+            if explains or said:
+                self.notes.append(f"{self.rules[0].name}: no match{said and '; nearest: '}{said}")
         return current
 
     def _round(self, before: GraphIndex, found: "Sequence[_Found]") -> tuple[GraphIndex, bool]:

@@ -4,10 +4,13 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import pytest
+from ml_dtypes import int4, uint4
 from onnx import numpy_helper
 
 import onnxsurgeon_lite as osl
 from kit import packages
+from onnxsurgeon_lite.tensors.dtypes import from_array
 
 ATTENTION = """<ir_version: 10, opset_import: ["" : 18]>
 block (float[2,5,8] x, float[2,1,5,5] mask) => (float[2,5,8] y)
@@ -127,3 +130,106 @@ def test_what_another_opset_calls_so_is_fused_too_and_standardize_undoes_it():
     again = osl.standardize(fused).model
     assert not {node.domain for node in again.proto.graph.node} - {""}
     assert_equal_outputs(model, again)
+
+
+CAUSAL = """<ir_version: 10, opset_import: ["" : 23]>
+g (float[1,3,32] q, float[1,3,16] k, float[1,3,16] v, float[1,2,5,8] past_key, float[1,2,5,8] past_value)
+    => (float[1,3,32] y, float[1,2,8,8] key, float[1,2,8,8] value) {
+    y, key, value = Attention <is_causal = 1, q_num_heads = 4, kv_num_heads = 2, scale = 0.3>
+        (q, k, v, , past_key, past_value)
+}"""
+
+
+def by_hand(q, k, v, past_key, past_value, heads=4, groups=2, scale=0.3):
+    """Attention over a cache in numpy: the token at place i sees the cache, and tokens up to i."""
+
+    def apart(x, count):
+        return x.reshape(1, x.shape[1], count, -1).transpose(0, 2, 1, 3)
+
+    keys = np.concatenate([past_key, apart(k, groups)], 2)
+    values = np.concatenate([past_value, apart(v, groups)], 2)
+    scores = apart(q, heads) @ keys.repeat(heads // groups, 1).swapaxes(2, 3) * scale
+    seen = np.arange(keys.shape[2]) <= np.arange(q.shape[1])[:, None] + past_key.shape[2]
+    shares = np.exp(np.where(seen, scores, -np.inf))
+    mixed = shares / shares.sum(-1, keepdims=True) @ values.repeat(heads // groups, 1)
+    return mixed.transpose(0, 2, 1, 3).reshape(q.shape)
+
+
+def test_a_causal_attention_with_its_cache_is_that_of_groups_and_standardize_undoes_it():
+    model = built(CAUSAL)
+
+    fused = osl.fuse(model).model
+
+    assert operators(fused)["GroupQueryAttention"] == 1
+    assert "Attention" not in operators(fused)
+    rng = np.random.default_rng(1)
+    feeds = {
+        info.name: rng.normal(size=[d.dim_value for d in info.type.tensor_type.shape.dim]).astype(
+            np.float32
+        )
+        for info in model.proto.graph.input
+    }
+    found = osl.run(fused, feeds)
+    np.testing.assert_allclose(found["y"], by_hand(**feeds), atol=1e-5)
+    assert_equal_outputs(model, fused)
+    assert_equal_outputs(model, osl.standardize(fused).model)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("is_causal = 1, ", "", "'is_causal == 1' does not hold"),
+        ("float[1,", "float[batch,", "shape(q)[0] == 1 or shape(q)[-2] == 1"),
+        ("float[1,3,16] k", "float[1,n,16] k", "shape(k)[1] == shape(q)[1]"),
+    ],
+)
+def test_an_attention_that_is_not_surely_one_of_groups_stays_and_the_note_says_why(
+    old, new, reason
+):
+    assert old in CAUSAL
+
+    result = osl.fuse(built(CAUSAL.replace(old, new)))
+
+    assert operators(result.model) == {"Attention": 1}
+    assert reason in "".join(result.notes)
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+@pytest.mark.parametrize("kind", [int4, uint4, np.int8, np.uint8])
+@pytest.mark.parametrize("has_zero", [False, True])
+def test_a_weight_in_blocks_and_its_product_are_one_operator(kind, has_zero, dtype):
+    rng, wide = np.random.default_rng(0), np.float32 if dtype == "float" else np.float16
+    low, high = {int4: (-8, 8), uint4: (0, 16), np.int8: (-128, 128), np.uint8: (0, 256)}[kind]
+    w, zero = (rng.integers(low, high, (rows, 6)).astype(kind) for rows in (48, 3))
+    scale = rng.uniform(0.1, 0.2, (3, 6)).astype(wide)
+    model = built(f"""<ir_version: 10, opset_import: ["" : 21]> g ({dtype}[2,3,48] a) => ({dtype}[2,3,6] y) {{
+        weight = DequantizeLinear <axis = 0, block_size = 16> (w, scale{", zero" * has_zero}) y = MatMul (a, weight)
+    }}""")
+    for name, array in {"w": w, "scale": scale, "zero": zero}.items():
+        if has_zero or name != "zero":
+            model.proto.graph.initializer.append(from_array(array, name))
+
+    fused = osl.fuse(model).model
+
+    assert operators(fused) == {"MatMulNBits": 1}
+    a = rng.normal(size=(2, 3, 48)).astype(wide)
+    zeros = zero.astype(np.float64) * has_zero
+    weight = (w.astype(np.float64) - zeros.repeat(16, 0)) * scale.astype(np.float64).repeat(16, 0)
+    wanted, found = a.astype(np.float64) @ weight, osl.run(fused, {"a": a})["y"]
+    np.testing.assert_allclose(found, wanted, atol=np.finfo(wide).eps * np.abs(wanted).max() * 8)
+    assert osl.dequantize(fused).changes == ("1 MatMulNBits in float",)
+
+
+def test_a_weight_that_something_else_reads_stays_in_the_model():
+    model = built(
+        """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[3,32] a) => (float[3,4] y, float[32,4] weight) {
+        weight = DequantizeLinear <axis = 0, block_size = 16> (w, scale) y = MatMul (a, weight) }""",
+        scale=(2, 4),
+    )
+    model.proto.graph.initializer.append(from_array(np.zeros((32, 4), np.int8), "w"))
+
+    result = osl.fuse(model)
+
+    assert not result.changed
+    assert "contrib-matmul-nbits: no match; nearest: all 2 nodes match" in "".join(result.notes)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from ml_dtypes import int4, uint4
+from onnx import TensorProto, helper
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import GraphIndex, Model, Rewrite, save
@@ -17,6 +18,7 @@ from onnxsurgeon_lite.graph.patterns.match import COMMUTATIVE, attribute_of
 from onnxsurgeon_lite.graph.patterns.rule import shipped
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_values
 from onnxsurgeon_lite.passes.build import add_initializers, parse_text
+from onnxsurgeon_lite.tensors.dtypes import from_array
 
 NO_NEGATIONS = "pattern (x) => (y) { h = Neg(x) y = Neg(h) } replacement (x) => (x) {}"
 X = np.array([-2, -1, 0, 3], np.float32)
@@ -435,6 +437,8 @@ def test_float16_gets_constants_of_its_own():
 
 # --- the shipped rules, proved ---
 
+KINDS = [(int4, -8, 8), (uint4, 0, 16), (np.int8, -128, 128), (np.uint8, 0, 256)]
+
 
 def _inputs(
     name: str, draw, used: set[str]
@@ -477,6 +481,42 @@ def _inputs(
                 {"perm": perm, "axis": 3, "to": 1, **dict.fromkeys(scales, number)},
                 {"flat", "deep"},
             )
+        case "contrib-grouped-attention":
+            heads, groups, new = draw(st.sampled_from([(4, 2, 3), (2, 1, 1), (2, 2, 4)]))
+            sizes = {"q": heads, "k": groups, "v": groups}
+            flat = draw(st.booleans())
+            arrays = {
+                name: made(1, new, 8 * count) if flat else made(1, count, new, 8)
+                for name, count in sizes.items()
+            }
+            arrays |= {name: made(1, groups, 0, 8) for name in ("past_key", "past_value")}
+            arrays["mask"] = made(1, draw(st.sampled_from([1, heads])), new, new)
+            variables = {
+                "is_causal": 1,
+                "scale": 0.3,
+                "softcap": draw(st.sampled_from([0.0, 1.5])),
+                "mode": 0,
+            }
+            return (
+                arrays,
+                {**variables, "q_num_heads": heads * flat, "kv_num_heads": groups * flat},
+                set(),
+            )
+        case "contrib-matmul-nbits":
+            kind, low, high = draw(st.sampled_from(KINDS))
+            axis, blocks = int("Transpose" in used), draw(st.integers(1, 3))
+            w, zero = (
+                rng.integers(low, high, (rows, n)).astype(kind) for rows in (16 * blocks, blocks)
+            )
+            w, zero = (array.T if axis else array for array in (w, zero))
+            scale = np.abs(made(blocks, n)).T if axis else np.abs(made(blocks, n))
+            arrays = {
+                "a": made(2, m, 16 * blocks),
+                "w": w,
+                "zero": zero,
+                "scale": np.ascontiguousarray(scale),
+            }
+            return arrays, {"axis": axis, "block": 16}, {"w", "zero", "scale"}
         case "rotary" | "contrib-rotary":
             angles = made(draw(st.sampled_from([1, 2])), n, 3)
             both = np.concatenate([angles, angles], -1)[:1, None]
@@ -572,7 +612,7 @@ def models(draw, name: str) -> tuple[Model, dict[str, np.ndarray]]:
     used = [key for key in function.input if key in arrays]
     for key in used:
         if key in constants:
-            graph.initializer.append(numpy_helper.from_array(arrays[key], key))
+            graph.initializer.append(from_array(arrays[key], key))
         else:
             feeds[key] = arrays[key]
             graph.input.append(
