@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, has_floats, wide
 
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input
@@ -55,7 +55,7 @@ def arrangement(place: Place) -> Hypotheses:
 def _results(place: Place) -> Hypotheses:
     """Yield orders in which the wrong value is the wanted one."""
     actual = place.actual
-    if actual is None or actual.shape != place.wanted.shape or not is_float(actual.dtype):
+    if actual is None or actual.shape != place.wanted.shape or not has_floats(actual):
         return
     for axis, size in enumerate(actual.shape):
         # numpy shows at some elements which orders are worth a run
@@ -115,7 +115,7 @@ def rolled(place: Place) -> Hypotheses:
     for name, value in place.values.items():
         readers, is_wrong = {site.op_type for site in place.readers(name)}, name == place.value
         read = is_wrong or (readers and readers <= set(_CUTTING))
-        if value.ndim != _IMAGE or not is_float(value.dtype) or not read:
+        if value.ndim != _IMAGE or not has_floats(value) or not read:
             continue
         # channels last, then channels first
         for (one, two), by in product(((1, 2), (2, 3)), range(1, _FARTHEST + 1)):

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypot
 from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, RegionNode
 from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.passes import Rewire, SetAttr
-from onnxsurgeon_lite.tensors.dtypes import dtype_name, is_float
+from onnxsurgeon_lite.tensors.dtypes import dtype_name, has_floats
 
 New = dict[str, Attribute]
 """Other values of some attributes of one node."""
@@ -54,7 +54,7 @@ def _several(site: RegionNode) -> Iterator[New]:
 
 def _exchanged(place: Place) -> Hypotheses:
     """Yield attributes that are swapped between two nodes of one operator: the stride of the next convolution."""
-    data = [s for s in place.sites if s.made is not None and is_float(s.made.dtype)]
+    data = [site for site in place.sites if has_floats(site.made)]
     for one, two in itertools.combinations(data, 2):
         if one.op_type != two.op_type:
             continue

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypot
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but
 from onnxsurgeon_lite.debug.causes.solving import described, shifted, shrinks
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, wide
 
 Order = NDArray[np.intp]
 Variant = tuple[str, str, Array]
@@ -260,7 +260,7 @@ def _functions(array: Array) -> Iterator[Variant]:
 
 def _masks(array: Array) -> bool:
     """Return whether an array has two different numbers, and one of them masks."""
-    if not is_float(array.dtype):
+    if not has_floats(array):
         return False
     numbers = wide(array)
     low, high = numbers.min(), numbers.max()
@@ -320,7 +320,7 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
 
 def _moved(array: Array, is_kernel: bool) -> Iterator[Variant]:
     """Yield the same numbers in another arrangement, or with the other sign."""
-    if is_float(array.dtype):
+    if has_floats(array):
         yield "negated constant", "has the wrong sign; with the other one", np.negative(array)
     # a square weight is transposed; another one has the shape that is wanted, and the layout of the transpose
     if array.ndim == 2:

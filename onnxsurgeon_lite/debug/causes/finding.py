@@ -467,7 +467,8 @@ class Finder:
 
     def explain_layers(self, culprits: Sequence[Culprit]) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
-        made = set[str]().union(*map(self._made, culprits))
+        regions = (self.index.ancestors(c.outputs, stop=c.inputs) for c in culprits)
+        made = self.index.made_by(set(chain.from_iterable(regions)))
         least = min(2, len(culprits))
         for sentence, steps in moved_norms(self.index, made, narrow=least < 2) if culprits else ():
             # one edit must make two culprits right; one alone must have many different numbers
@@ -538,10 +539,6 @@ class Finder:
                 sentence = f"{cause.sentence}, once the other causes are repaired"
                 return replace(_with(self.index, cause, steps), sentence=sentence, mistake=())
         return None
-
-    def _made(self, culprit: Culprit) -> set[str]:
-        """Return the values that a culprit's region computes."""
-        return self.index.made_by(self.index.ancestors(culprit.outputs, stop=culprit.inputs))
 
     def _as_one(self, several: Sequence[Culprit]) -> Culprit:
         """Return culprits that read each other as one.

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, has_floats, wide
 from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]
@@ -38,7 +38,7 @@ def _attending(place: Place) -> Iterator[tuple[RegionNode, Array, Offsets]]:
     """Yield (Softmax, its scores, how far each key is ahead of each query) of floats."""
     for site in place.sites:
         scores = site.operand(0) if site.op_type == "Softmax" else None
-        if scores is not None and scores.ndim > 1 and is_float(scores.dtype):
+        if has_floats(scores) and scores.ndim > 1:
             queries, keys = scores.shape[-2:]
             rows, columns = np.indices((queries, keys))
             yield site, scores, columns - rows - (keys - queries)
@@ -135,7 +135,7 @@ def shown(array: Array) -> Flags | None:
     numbers = wide(array)
     low, high = numbers.min(), numbers.max()
     hidden = numbers <= (_MASKED if low < 0 else 0)
-    is_mask = (low, high) == (0, 1) or (is_float(array.dtype) and low <= _MASKED and high == 0)
+    is_mask = (low, high) == (0, 1) or (has_floats(array) and low <= _MASKED and high == 0)
     flags: Flags = numbers == high
     return flags if is_mask and (flags | hidden).all() else None
 
@@ -217,7 +217,7 @@ def other_masks(place: Place) -> Hypotheses:
     for name, scores in place.values.items():
         readers = place.whole.users(name)
         attending = [p for p in readers if place.whole.nodes[p].op_type == "Softmax"]
-        if not attending or scores.ndim < 2 or scores.shape[-1] < 2 or not is_float(scores.dtype):
+        if not attending or scores.ndim < 2 or scores.shape[-1] < 2 or not has_floats(scores):
             continue
         for spot in chain(_applied(place, name), _behind(place, name, attending)):
             for mask in islice(_masks(place, scores, spot.mask), _MOST):
@@ -239,15 +239,11 @@ def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot
 def _applied(place: Place, name: str) -> Iterator[_Spot]:
     """Yield the nodes that mask scores, from the last one on."""
     for _ in range(_BEFORE):
-        number = place.producer.get(name)
-        if number is None:
+        site, made = place.site_of(name), place.operand(name)
+        if site is None:
             return
         # one operand of the scores' shape, and a mask among the others
-        site, read, made = place.sites[number], dict[str, Array](), place.operand(name)
-        for each in site.input:
-            array = place.operand(each)
-            if array is not None:
-                read[each] = array
+        read = site.operands
         masks = [n for n, array in read.items() if shown(array) is not None]
         alike = [
             n for n in read if n not in masks and made is not None and read[n].shape == made.shape

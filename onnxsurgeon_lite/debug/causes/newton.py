@@ -31,8 +31,8 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValue,
     RunValues,
     Wide,
+    has_floats,
     is_array,
-    is_float,
     rms,
     type_of,
     types_of,
@@ -127,7 +127,7 @@ class _Solving:
         """Return the numbers at which the error is the smallest; None where the steps lead nowhere."""
         # without floats to compare there is no error to make smaller
         actual = self.place.actual
-        if actual is None or actual.shape != self.place.wanted.shape or not is_float(actual.dtype):
+        if actual is None or actual.shape != self.place.wanted.shape or not has_floats(actual):
             return None
         try:
             # one session serves all steps

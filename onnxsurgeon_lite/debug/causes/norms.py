@@ -30,7 +30,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, wide
 
 _TOGETHER = 64  # choices among several missing steps
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
@@ -148,7 +148,7 @@ def other_norms(place: Place) -> Hypotheses:
             continue
         first, last = _grouped(site)
         start, given, scale = first.input[0], first.operand(0), site.constant(1)
-        if given is None or not is_float(given.dtype) or given.ndim < 2:
+        if not has_floats(given) or given.ndim < 2:
             continue
         # another kind with the same scale, then kinds whose constants are solved for
         others = list[tuple[_Norm, int]]()

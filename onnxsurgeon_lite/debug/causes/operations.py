@@ -36,7 +36,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     data_type_of_numpy,
     dtype_name,
     from_array,
-    is_float,
+    has_floats,
     wide,
 )
 
@@ -171,7 +171,7 @@ def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, A
     before = (name for name in place.values if place.producer.get(name, -1) < number)
     for name in dict.fromkeys(chain(before, place.nearby, place.beside)):
         array = place.nearby[name] if name in place.nearby else place.operand(name)
-        if array is None or not is_float(array.dtype) or array.size < 2:
+        if not has_floats(array) or array.size < 2:
             continue
         if fits(array.shape, shape):
             yield name, array
@@ -249,7 +249,7 @@ def _right(
     place: Place, name: str, wanted: Array, where: str, maker: RegionNode | None = None
 ) -> Iterator[Right]:
     made = place.operand(name)
-    if made is not None and made.shape == wanted.shape and is_float(made.dtype):
+    if has_floats(made) and made.shape == wanted.shape:
         yield Right(name, wide(made), wide(wanted), where, maker)
 
 
@@ -287,11 +287,10 @@ def missing_activation(place: Place, right: Right) -> Hypotheses:
 
 def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
     """Return whether a constant that can hold what is missing is added to make a value, or to it: it is wrong then."""
-    number = place.producer.get(right.name)
-    if number is None:
+    site = place.site_of(right.name)
+    if site is None:
         return False
     # a bias of the node itself, else a constant that is added before or behind
-    site = place.sites[number]
     first = 2 if site.op_type in _PRODUCTS else -1
     if site.op_type != "Add" and any(map(place.is_constant, site.input[first:])):
         return True
@@ -364,7 +363,7 @@ def edges(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
     """Yield (value, its numbers, nodes that read it) of floats: the edges to all readers, then each edge."""
     for name, array in place.values.items():
         readers = place.readers(name)
-        if readers and is_float(array.dtype) and not place.is_constant(name):
+        if readers and has_floats(array) and not place.is_constant(name):
             yield name, array, readers
             if len(readers) > 1:
                 yield from ((name, array, [reader]) for reader in readers)
@@ -427,7 +426,7 @@ def _lacking_operands_on_edges(place: Place) -> Hypotheses:
     """Yield references that no value has and that are the same for all of a batch: an embedding of positions."""
     # smaller than the value, so that it is the same for all of a batch
     for (name, array), (step, right) in product(place.entering.items(), place.lacking.items()):
-        are_floats = is_float(array.dtype) and is_float(right.dtype)
+        are_floats = has_floats(array) and has_floats(right)
         if are_floats and 1 < right.size < array.size and fits(right.shape, array.shape):
             edit = Insert(name, "Add", constants=(("lacking", right.astype(array.dtype)),))
             sentence = f"the references' {step!r} is not added to {name!r}; with its numbers"
@@ -461,7 +460,7 @@ def _replaced(place: Place) -> Hypotheses:
 def _between(place: Place) -> Iterator[tuple[str, str]]:
     """Yield two values of one shape: any and the wrong one, then an inner one that is a function of the other alone."""
     # which value the wrong one may be a function of
-    values = {n: v for n, v in place.values.items() if is_float(v.dtype) and v.size}
+    values = {n: v for n, v in place.values.items() if has_floats(v) and v.size}
     for name, value in values.items():
         if name != place.value and value.shape == place.wanted.shape:
             yield name, place.value
@@ -528,7 +527,7 @@ def missing_factors(place: Place) -> Hypotheses:
     for site in place.sites:
         for name in dict.fromkeys(site.computed):
             array = place.operand(name)
-            if array is None or not is_float(array.dtype) or not _may_be_scaled(place, name):
+            if not has_floats(array) or not _may_be_scaled(place, name):
                 continue
             for what, factor in factors(place):
                 edit = Insert(name, "Mul", constants=(("factor", factor),), to=site.only)
@@ -537,7 +536,7 @@ def missing_factors(place: Place) -> Hypotheses:
                 yield Hypothesis("missing factor", sentence, (edit,), mistake)
     # the same behind the last node, where numpy shows which factors fit
     wanted, actual = place.wanted, place.actual
-    if actual is None or not is_float(wanted.dtype) or actual.shape != wanted.shape:
+    if actual is None or not has_floats(wanted) or actual.shape != wanted.shape:
         return
     for what, factor in factors(place):
         if place.close(place.some(actual) * factor):
@@ -549,8 +548,7 @@ def missing_factors(place: Place) -> Hypotheses:
 def _may_be_scaled(place: Place, name: str) -> bool:
     """Return whether a value enters the region, or is a product, which may have a bias."""
     # factors go to products, so a value that is none is not scaled
-    number = place.producer.get(name)
-    site = None if number is None else place.sites[number]
+    site = place.site_of(name)
     if site is None or site.op_type in _PRODUCTS:
         return True
     biased = site.op_type == "Add" and len(site.computed) == 1 < len(site.input)
@@ -604,7 +602,7 @@ def _spots(place: Place, moved: RegionNode, shape: Ints) -> Iterator[tuple[str, 
     """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
     for value, array in place.values.items():
         readers = [site for site in place.readers(value) if site is not moved]
-        fitting = array.shape[array.ndim - len(shape) :] == shape and is_float(array.dtype)
+        fitting = array.shape[array.ndim - len(shape) :] == shape and has_floats(array)
         if value in moved.node.output or not fitting:
             continue
         yield from ((value, [reader]) for reader in readers)

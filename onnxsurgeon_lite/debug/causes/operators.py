@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
 from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, has_floats, wide
 
 _IMAGE = 4  # axes of images
 _MOST_AXES = 5  # axes whose permutations are tried
@@ -70,7 +70,7 @@ def _has_number(site: RegionNode) -> bool:
 def _is_positive(site: RegionNode) -> bool:
     """Return whether nothing distinguishes an operator that keeps positive numbers from none at all."""
     read = site.operand(0)
-    return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
+    return has_floats(read) and bool((wide(read) >= 0).all())
 
 
 def other_parts(place: Place) -> Hypotheses:
@@ -181,8 +181,8 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
 def _is_neutral(site: RegionNode, name: str) -> bool:
     """Return whether another operator keeps what a node reads as it is: that is as likely as that it is too much."""
     number = _NEUTRAL.get(site.op_type)
-    others = [site.operand(slot) for slot, other in enumerate(site.input) if other != name]
-    return number is not None and any(o is not None and bool((o == number).all()) for o in others)
+    others = (array for other, array in site.operands.items() if other != name)
+    return number is not None and any(bool((array == number).all()) for array in others)
 
 
 def _bypassed(site: RegionNode, name: str) -> tuple[Pass, str]:
@@ -190,11 +190,7 @@ def _bypassed(site: RegionNode, name: str) -> tuple[Pass, str]:
     place, is_wrong = site.place, site.output == site.place.value
     if name not in place.inputs or not is_wrong:
         return Remove(site.only, bridge=name), name if is_wrong else ""
-    read = dict[str, Array]()
-    for other in site.input:
-        array = place.operand(other) if other else None
-        if array is not None:
-            read[other] = array
+    read = dict(site.operands)
     made = read.pop(name)  # what enters a region cannot be what leaves it
     return composed(place, name, site.output, made, "y = Identity(x)", {}, read), ""
 
@@ -213,7 +209,7 @@ def extra_steps(place: Place) -> Hypotheses:
     for (start, read), (end, made) in islice(pairs, _PAIRS):
         if read.shape != made.shape or read.dtype != made.dtype or end in place.inputs:
             continue
-        if len(place.index.ancestors([end], stop=[start])) > 1 and is_float(made.dtype):
+        if len(place.index.ancestors([end], stop=[start])) > 1 and has_floats(made):
             edit = Replace((start,), (end,), op_type="Identity")
             sentence = f"what computes {end!r} from {start!r} is one too many; without it"
             found = Hypothesis("extra operations", sentence, (edit,), ("extra", "several"))

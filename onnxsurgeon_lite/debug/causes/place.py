@@ -27,6 +27,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValue,
     RunValues,
     Wide,
+    has_floats,
     is_array,
     is_float,
     type_of,
@@ -157,8 +158,13 @@ class RegionNode:
 
     def maker(self, slot: int) -> "RegionNode | None":
         """Return the node of the region that makes what the node reads at a slot; None for none."""
-        number = self.place.producer.get(self.name(slot))
-        return None if number is None else self.place.sites[number]
+        return self.place.site_of(self.name(slot))
+
+    @property
+    def operands(self) -> Arrays:
+        """What the node reads and whose numbers are known."""
+        read = ((name, self.place.operand(name)) for name in self.input if name)
+        return {name: array for name, array in read if array is not None}
 
     @property
     def computed(self) -> list[str]:
@@ -250,7 +256,7 @@ class Constant:
 
     @property
     def is_float(self) -> bool:
-        return is_float(self.array.dtype)
+        return has_floats(self.array)
 
     @property
     def is_single(self) -> bool:
@@ -343,6 +349,11 @@ class Place:
     def sites(self) -> list[RegionNode]:
         """The region's nodes, each with what is known about it."""
         return [RegionNode(self, number) for number in range(len(self.nodes))]
+
+    def site_of(self, name: str) -> RegionNode | None:
+        """Return the node of the region that makes a value; None for none."""
+        number = self.producer.get(name)
+        return None if number is None else self.sites[number]
 
     def readers(self, name: str) -> list[RegionNode]:
         """Return the nodes of the region that read a value."""
@@ -660,7 +671,7 @@ def fits(shape: Ints, result: Ints) -> bool:
 
 def _rounded(array: Array) -> Array:
     """Return floats with the digits that distinguish them."""
-    if not is_float(array.dtype):
+    if not has_floats(array):
         return array
     numbers = np.nan_to_num(wide(array))
     return np.round(numbers / (peak(numbers) or 1.0), _DIGITS)

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import RunValue, has_floats, is_array, wide
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MANY = 16  # different floats that prove an edit
@@ -147,7 +147,7 @@ class Proof:
         """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
         # few different numbers fit by chance
         right = self.around.first.arrays([culprit.value]).values()
-        return any(is_float(each.dtype) and np.unique(each).size >= _MANY for each in right)
+        return any(has_floats(each) and np.unique(each).size >= _MANY for each in right)
 
     def _cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""
@@ -293,7 +293,7 @@ def _for_all(place: Place, steps: Sequence[Pass]) -> Edits:
 
 def _times(value: RunValue, factor: float) -> RunValue:
     """Return a value scaled, if it has numbers."""
-    if not is_array(value) or not (is_float(value.dtype) or value.dtype.kind in "iu"):
+    if not is_array(value) or not (has_floats(value) or value.dtype.kind in "iu"):
         return value
     with np.errstate(all="ignore"):
         return (wide(value) * factor).astype(value.dtype)

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypot
 from onnxsurgeon_lite.debug.causes.operations import composed, edges
 from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, fits, peak, who
 from onnxsurgeon_lite.passes import Insert, Pass
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, has_floats, wide
 
 Wave = Callable[[Wide], Wide]
 Make = Callable[[int, Wide], Wide]
@@ -254,7 +254,7 @@ def _turned_pairs(place: Place) -> Iterator[tuple[bool, str, str, str]]:
     rows = {
         name: np.abs(wide(array.reshape(-1, array.shape[-1])[-_ROWS:]))
         for name, array in place.values.items()
-        if array.ndim > 1 and array.size and is_float(array.dtype) and name in place.live
+        if array.ndim > 1 and array.size and has_floats(array) and name in place.live
         if _PAIR < array.shape[-1] <= _WIDEST and array.shape[-1] % _PAIR == 0
     }
     for how in ("halves", "neighbors"):
@@ -354,7 +354,7 @@ def _tables(place: Place) -> Iterator[tuple[str, Array]]:
 
 def _may_be_table(array: Array) -> bool:
     """Return whether an array may have the cosines or the sines of the angles of several positions."""
-    if not is_float(array.dtype) or array.ndim < 2 or not 1 < array.size <= _LARGEST:
+    if not has_floats(array) or array.ndim < 2 or not 1 < array.size <= _LARGEST:
         return False
     return peak(wide(array)) <= 1 + _CLOSE and bool(array.any())
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 import numpy as np
-from onnx import helper
 
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.lint import trains
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, has_floats, wide
 
 _NAMED = {"Sub": "mean", "Div": "std", "Mul": "factor"}  # what an operator reads
 _COLORS = 3
@@ -81,7 +81,7 @@ def in_training(place: Place) -> Hypotheses:
 def _evaluating(site: RegionNode) -> Pass:
     if site.op_type == "Dropout":
         return SetConstant(site.input[2], np.array(False), site.only)
-    known = ((a.name, helper.get_attribute_value(a)) for a in site.node.attribute)
+    known = attributes_of(site.node).items()
     kept = tuple((name, value) for name, value in known if name != "training_mode")
     # in evaluation it has one output
     return Replace(tuple(site.input), (site.output,), "BatchNormalization", kept)
@@ -101,7 +101,7 @@ def dropped(place: Place) -> str:
 
 def _dropped_share(source: Array, made: Array) -> float:
     """Return the share of elements that a Dropout set to 0, of both signs; 0 if it cannot have made the array."""
-    if source.shape != made.shape or not (is_float(source.dtype) and is_float(made.dtype)):
+    if source.shape != made.shape or not (has_floats(source) and has_floats(made)):
         return 0.0
     # a Dropout sets a share of each sign to zero and scales the others by 1 / (1 - share)
     live = source != 0

@@ -25,7 +25,7 @@ from onnxsurgeon_lite.debug.causes.place import (
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.passes import SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_float, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, rms, wide
 
 Flags = NDArray[np.bool_]
 
@@ -133,7 +133,7 @@ def made_up_elsewhere(place: Place, edits: Edits) -> Hypotheses:
 def shrinks(old: Array, right: Array) -> bool:
     """Return whether a number that is no epsilon should be tiny or zero: what fits then may be a limit of something."""
     was, new = peak(wide(old)), peak(wide(right))
-    return is_float(old.dtype) and was > _NO_EPSILON and new <= _TINY * was
+    return has_floats(old) and was > _NO_EPSILON and new <= _TINY * was
 
 
 def made_constant(place: Place) -> Hypotheses:
@@ -145,7 +145,7 @@ def made_constant(place: Place) -> Hypotheses:
     # a few integers are shown, a number as people write it, others are described
     constant = Constant(place.sites[place.producer[place.value]], -1, place.value, array)
     how = f"{described(wide(array), wide(wanted))}; with the numbers of the reference"
-    if not is_float(array.dtype) and array.size <= _FEW:
+    if not has_floats(array) and array.size <= _FEW:
         how = f"is {array.tolist()}; with {wanted.tolist()}, as the reference has it,"
     elif array.size == 1:
         right = float(wanted.item())
@@ -252,7 +252,7 @@ def _slope(constant: Constant) -> Wide | None:
         case "Sub", _:
             return np.ones(()) * (-1 if slot else 1)
         case "Mul", _ if (other := site.operand(1 - slot)) is not None:
-            both = site.constant(1 - slot) is not None and is_float(other.dtype)
+            both = site.constant(1 - slot) is not None and has_floats(other)
             return None if both else wide(other)
         case _, 2 if channels and site.op_type in _BIASED:
             return np.ones(())

@@ -297,7 +297,7 @@ class Surroundings:
         for start in range(0, len(unknown), _TOGETHER):
             several = unknown[start : start + _TOGETHER]
             references.prefetch(several)
-            found |= {n: v.shape for n in several if is_array(v := references.read(n))}
+            found |= {n: v.shape for n, v in self.first.arrays(several).items()}
         return found
 
     def _may_be_float(self, name: str) -> bool:

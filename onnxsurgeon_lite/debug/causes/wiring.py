@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, has_floats
 
 _LAYER = re.compile(r"(?<=[._])\d+(?=[._])")  # its number in a name, as of a cache
 _OPERANDS = 6  # of a node, which are exchanged
@@ -224,7 +224,7 @@ def fused(place: Place) -> Hypotheses:
     # the values themselves, and what enters: there the parts are still one axis, or two
     for name in dict.fromkeys(chain(cut, place.inputs)):
         value = place.values.get(name)
-        if value is None or not is_float(value.dtype) or name not in place.live:
+        if not has_floats(value) or name not in place.live:
             continue
         for parts in dict.fromkeys((cut[name],) if name in cut else cut.values()):
             for first in range(max(0, value.ndim - 2), value.ndim):
