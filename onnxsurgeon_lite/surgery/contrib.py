@@ -77,16 +77,17 @@ def contrib_function(
     # `? bias !narrow : y = Add (x, bias)`, `refuse mean`, `need four eight`.
     kept = []
     for line in written.lines:
-        words = line.split()
-        if words[:1] == ["refuse"] and (found := [w for w in words[1:] if _holds(facts, w)]):
+        words = line.split() or [""]
+        command = words[0]
+        if command == "refuse" and (found := [w for w in words[1:] if _holds(facts, w)]):
             raise EditError(f"its {found[0].replace('_', ' ')} has no standard form here")
-        if words[:1] == ["need"] and not any(_holds(facts, w) for w in words[1:]):
-            raise EditError(f"it is not known to be {' or '.join(words[1:]).replace('_', ' ')}")
-        conditions, _, rest = line.partition(" : ") if words[:1] == ["?"] else ("", "", line)
-        holds = all(
-            _holds(facts, w.removeprefix("!")) != w.startswith("!") for w in conditions.split()[1:]
-        )
-        kept += [rest] if holds and words[:1] not in (["refuse"], ["need"]) else []
+        if command == "need" and not any(_holds(facts, w) for w in words[1:]):
+            raise EditError(
+                f"it is not known to be {' or '.join(words[1:]).replace('_', ' ').replace('!', 'no ')}"
+            )
+        conditions, _, rest = line.partition(" : ") if command == "?" else ("", "", line)
+        holds = all(_holds(facts, w) for w in conditions.split()[1:])
+        kept += [rest] if holds and command not in ("refuse", "need") else []
     body = Template("\n".join(kept)).substitute(facts)  # `$epsilon` -> its number
     imports = f'"" : {max(version, LEAST_OPSET)}, "{RUNTIME_DOMAIN}" : 1'
     header = f'<domain: "{RUNTIME_DOMAIN}", opset_import: [{imports}]>'
@@ -96,6 +97,8 @@ def contrib_function(
 
 def _holds(facts: Mapping[str, _Value], name: str) -> bool:
     """Return whether a condition holds: what is switched off is 0, negative or NONE; a scale may be negative."""
+    if name.startswith("!"):
+        return not _holds(facts, name[1:])
     value = facts.get(name, 0)
     if isinstance(value, str | list):
         return value not in ("", "NONE", [])

@@ -156,15 +156,57 @@ def test_transposed_weights_and_gemm_get_branches(dtype):
     assert np.abs(wanted - osl.run(model, feeds)["y"]).max() > 10 * allowed
 
 
+def exported(place, tensors):
+    """The file that onnxruntime writes of an adapter."""
+    file = onnxruntime.AdapterFormat()
+    values = {
+        name: onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+        for name, array in tensors.items()
+    }
+    file.set_parameters(values)
+    file.export_adapter(str(place))
+    return place
+
+
+@pytest.mark.parametrize("form", [{}, {"lora_as": "branches"}, {"lora_as": "inputs"}])
+def test_an_adapter_that_onnxruntime_wrote_is_that_of_the_tensors_in_it(form, tmp_path):
+    place = exported(tmp_path / "a.onnx_adapter", adapter())
+    assert (
+        onnxruntime.AdapterFormat.read_adapter(str(place)).get_parameters().keys()
+        == adapter().keys()
+    )
+
+    found = osl.weights(packages.decoder(PARAMETERS), PARAMETERS, lora=place, alpha=ALPHA, **form)
+
+    actual, right = osl.run(found.model, feeds()), packages.decoder(merged(ALPHA / RANK))
+    for name, array in osl.run(right, feeds()).items():
+        np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_the_command_takes_the_file_of_onnxruntime_and_its_alpha(tmp_path):
+    save_file(PARAMETERS, tmp_path / "model.safetensors")
+    osl.save(packages.decoder(PARAMETERS), tmp_path / "model.onnx")
+    exported(tmp_path / "a.onnx_adapter", adapter())
+    words = ["weights", "model.onnx", "--against", "model.safetensors", "--lora", "a.onnx_adapter"]
+    words = [str(tmp_path / word) if "." in word else word for word in words]
+
+    refused = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "made.onnx")])
+    made = CliRunner().invoke(
+        app, [*words, "--alpha", str(ALPHA), "-o", str(tmp_path / "made.onnx")]
+    )
+
+    assert refused.exit_code == 2
+    assert "nothing says the alpha" in refused.output
+    assert made.exit_code == 0, made.output
+    actual = osl.run(tmp_path / "made.onnx", feeds())["logits"]
+    wanted = osl.run(packages.decoder(merged(ALPHA / RANK)), feeds())["logits"]
+    np.testing.assert_allclose(actual, wanted, rtol=1e-3, atol=1e-3)
+
+
 def test_onnxruntime_takes_another_adapter_for_the_inputs(tmp_path):
     model, parameters, parts = linear('MatMul (bent, "c")')
     other = {name: np.ascontiguousarray(array * 2) for name, array in parts.items()}
-    file = onnxruntime.AdapterFormat()
-    file.set_parameters(
-        {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in other.items()}
-    )
-    place = tmp_path / "other.onnx_adapter"
-    file.export_adapter(str(place))
+    place = exported(tmp_path / "other.onnx_adapter", other)
 
     found = osl.weights(model, parameters, lora=parts, lora_as="inputs", alpha=6)
 

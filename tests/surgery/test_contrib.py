@@ -180,6 +180,42 @@ def test_attention_of_packed_projections(inputs, more):
     held(net(node, [("y", "float32", 3)], given), given)
 
 
+@pytest.mark.parametrize(
+    "more", ["", ", unidirectional = 1", ", mask_filter_value = -3.0, scale = 0.3"]
+)
+@pytest.mark.parametrize("rank", [0, 2, 3])
+@pytest.mark.parametrize(
+    ("past", "has_bias"), [(None, False), (0, False), (4, False), (None, True)]
+)
+def test_attention_with_a_mask_and_a_cache(has_bias, past, rank, more):
+    total, rng = NEW + (past or 0), np.random.default_rng(0)
+    given = {"x": random(BATCH, NEW, 24), "w": random(24, 3 * HEADS * 8, seed=1) / 4}
+    given["b"] = random(3 * HEADS * 8, seed=2)
+    if rank:
+        mask = rng.integers(0, 2, (BATCH, total) if rank == 2 else (BATCH, NEW, total))
+        given["m"] = mask.astype(np.int32)
+    if past is not None:
+        given["c"] = random(2, BATCH, HEADS, past, 8, seed=3)
+    if has_bias:
+        given["a"] = random(1, HEADS, NEW, total, seed=4)
+    inputs = f"x, w, b, {'m' * bool(rank)}, {'c' * (past is not None)}, {'a' * has_bias}"
+    outputs = [("y", "float32", 3), ("p", "float32", 5)][: 1 + (past is not None)]
+    made = ", ".join(name for name, *_ in outputs)
+    node = f"{made} = com.microsoft.Attention <num_heads = {HEADS}{more}> ({inputs})"
+
+    held(net(node, outputs, given), given)
+
+
+@pytest.mark.parametrize("size", [BATCH, 2 * BATCH])
+def test_attention_whose_mask_holds_lengths_stays(size):
+    given = {"x": random(BATCH, NEW, 24), "w": random(24, 96), "b": random(96)}
+    given["m"] = np.full(size, NEW, np.int32)
+    node = f"y = com.microsoft.Attention <num_heads = {HEADS}> (x, w, b, m)"
+
+    with pytest.raises(osl.SurgeonError, match="mask index 2d or mask index 3d"):
+        osl.standardize(net(node, [("y", "float32", 3)], given))
+
+
 def test_attention_whose_parts_have_other_sizes_stays():
     given = {"x": random(BATCH, NEW, 24), "w": random(24, 80, seed=1), "b": random(80, seed=2)}
     sizes = "qkv_hidden_sizes = [32, 32, 16]"
