@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypot
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but
 from onnxsurgeon_lite.debug.causes.solving import described, shifted, shrinks
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, wide
 
 Order = NDArray[np.intp]
@@ -184,8 +185,7 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
     for value in dict.fromkeys(values):
         if value == old or (array.dtype.kind == "u" and value < 0):
             continue
-        with np.errstate(all="ignore"):
-            right = np.full(array.shape, value).astype(array.dtype)
+        right = np.full(array.shape, value).astype(array.dtype)
         masks = value in _MASKS and value < _MASKING
         kind, verb = ("mask value", "masks with") if masks else ("number", "is")
         yield kind, f"{verb} {text(old.item())}; with {text(value)}{named.get(value, '')}", right
@@ -278,8 +278,7 @@ def _masking(array: Array) -> Iterator[Variant]:
     are_flags = array.dtype.kind == "b" or _are_flags(array)
     low, high = (False, True) if are_flags else (array.min(), array.max())
     for value in () if are_flags else _MASKS:
-        with np.errstate(all="ignore"):
-            right = np.where(array == low, value, array).astype(array.dtype)
+        right = np.where(array == low, value, array).astype(array.dtype)
         yield "mask value", f"masks with {text(float(low))}; with {text(value)}", right
     inverted = np.where(array == low, high, low).astype(array.dtype)
     yield "mask", "masks what it should keep; inverted", inverted
@@ -418,8 +417,7 @@ def _rounded(array: Array) -> Iterator[Variant]:
     """Yield the numbers rounded, where the reference may have been computed with rounded ones."""
     for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
         if array.dtype.itemsize > 2:
-            with np.errstate(all="ignore"):
-                right = array.astype(dtype).astype(array.dtype)
+            right = array.astype(dtype).astype(array.dtype)
             yield "rounded constant", f"is exact; rounded to {dtype.name}", right
     # int8, with one scale for all or one for each channel
     numbers = wide(array)
@@ -445,7 +443,7 @@ def together(place: Place, orders: Callable[[int], Ordering]) -> Hypotheses:
             continue
         for how, order in orders(size):
             edits = tuple(c.edit(np.take(c.array, order, axis)) for c, axis in along)
-            names = ", ".join(repr(constant.name) for constant, _ in along)
+            names = joined(constant.name for constant, _ in along)
             sentence = f"each of {names} {how.replace('axis {axis}', 'the axis that they share')}"
             yield Hypothesis("permuted constants", sentence, edits)
 

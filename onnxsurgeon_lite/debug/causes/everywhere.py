@@ -34,6 +34,7 @@ _FAMILIES = (
 )
 
 
+_Several = Iterable[Callable[[Place], Iterable[Hypothesis]]]
 How = Literal["alike", "wired", "named"]
 
 
@@ -170,9 +171,7 @@ def operators_of_all(place: Place) -> Hypotheses:
     return _of_all(place, (other_operators, scalars))
 
 
-def _of_all(
-    place: Place, families: Iterable[Callable[[Place], Iterable[Hypothesis]]]
-) -> Hypotheses:
+def _of_all(place: Place, families: _Several) -> Hypotheses:
     """Yield each mistake at all nodes that have the same, if these are several."""
     index = place.index
     for several in _alike(place, families).values():
@@ -204,9 +203,7 @@ def _pairs(place: Place) -> Hypotheses:
             yield Hypothesis(one.name, sentence, edits, one.mistake, fixed=fixed)
 
 
-def _alike(
-    place: Place, families: Iterable[Callable[[Place], Iterable[Hypothesis]]]
-) -> dict[Hashable, list[Hypothesis]]:
+def _alike(place: Place, families: _Several) -> dict[Hashable, list[Hypothesis]]:
     """Return the hypotheses about each mistake."""
     found = dict[Hashable, list[Hypothesis]]()
     for family in families:

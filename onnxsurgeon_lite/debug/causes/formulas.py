@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HEADER = '<ir_version: 10, opset_import: ["" : 21]> formula (double[n] x) => (double[n] y)'
 
-_ACTIVATIONS: Mapping[str, tuple[str, str, int]] = MISTAKES["activations"]
+ACTIVATIONS: Mapping[str, tuple[str, str, int]] = MISTAKES["activations"]
 _OF_ROWS = ("Softmax", "LogSoftmax")  # no functions of single elements
 
 UNDEFINED: Mapping[str, Callable[..., Wide]] = {
@@ -38,14 +38,14 @@ def computed(name: str, x: Wide) -> Wide:
 def _evaluator(name: str) -> "ReferenceEvaluator":
     from onnx.reference import ReferenceEvaluator  # takes long to import
 
-    nodes = _ACTIVATIONS[name][1] if name in _ACTIVATIONS else f"y = {name}(x)"
+    nodes = ACTIVATIONS[name][1] if name in ACTIVATIONS else f"y = {name}(x)"
     model = parser.parse_model(f"{_HEADER} {{ {nodes} }}")
     numbers = MISTAKES["numbers"].items()
     model.graph.initializer.extend(from_array(np.array(number), key) for key, number in numbers)
     return ReferenceEvaluator(model)
 
 
-_NAMES = dict.fromkeys(chain(MISTAKES["operators"]["missing"].split(), _ACTIVATIONS))
+_NAMES = dict.fromkeys(chain(MISTAKES["operators"]["missing"].split(), ACTIVATIONS))
 FORMULAS: Mapping[str, Callable[[Wide], Wide]] = {
     name: partial(computed, name)
     for name in _NAMES
@@ -59,5 +59,4 @@ def is_undefined(op_type: str, *given: Wide) -> bool:
     made = UNDEFINED.get(op_type)
     if made is None or not all(np.isfinite(array).all() for array in given):
         return False
-    with np.errstate(all="ignore"):
-        return not np.isfinite(made(*given)).all()
+    return not np.isfinite(made(*given)).all()

@@ -51,7 +51,7 @@ def missing_masks(place: Place) -> Hypotheses:
         if not 1 < len(ahead) <= ahead.shape[1]:
             continue
         mask = np.where(ahead <= 0, 0, -np.inf).astype(scores.dtype)
-        edit = Insert(site.input[0], "Add", constants=(("causal_mask", mask),), to=site.only)
+        edit = _added(site, "causal_mask", mask)
         was = f"{site.title} attends to {_later(scores, ahead)}"
         sentence = f"{was}; with a causal mask of {list(mask.shape)}"
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
@@ -66,12 +66,16 @@ def missing_slopes(place: Place) -> Hypotheses:
         # [heads, 1, 1], against the distances of keys from queries
         slopes = np.array(_slopes(heads))[:, None, None]
         for away, which in ((ahead, "before"), (-np.abs(ahead), "around")):
-            bias = (slopes * away).astype(scores.dtype)
-            edit = Insert(site.input[0], "Add", constants=(("alibi", bias),), to=site.only)
+            edit = _added(site, "alibi", (slopes * away).astype(scores.dtype))
             wrong = f"{site.title} has no slopes by head in its scores (ALiBi)"
             sentence = f"{wrong}; with those of {heads} heads for positions {which}"
             fixed = place.is_open(site.input[0], -1)
             yield Hypothesis("missing slopes", sentence, (edit,), ("slopes", which), fixed=fixed)
+
+
+def _added(site: RegionNode, name: str, numbers: Array) -> Insert:
+    """Return the edit that adds numbers to the scores of a Softmax."""
+    return Insert(site.input[0], "Add", constants=((name, numbers),), to=site.only)
 
 
 def _slopes(heads: int) -> list[float]:

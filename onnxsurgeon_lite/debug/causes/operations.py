@@ -10,7 +10,7 @@ import numpy as np
 from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, computed, is_undefined
+from onnxsurgeon_lite.debug.causes.formulas import ACTIVATIONS, FORMULAS, computed, is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import (
@@ -147,7 +147,7 @@ def _steps(place: Place, value: str) -> Iterator[ForgottenStep]:
             title, limits = f"Clip to {text(low)} .. {text(high)}", (("low", low), ("high", high))
             formula = partial(np.clip, a_min=low, a_max=high)
             yield ForgottenStep(title, "Clip", constants=limits, formula=formula)
-    for name, (title, *_) in _ACTIVATIONS.items():
+    for name, (title, *_) in ACTIVATIONS.items():
         if name in FORMULAS and not _is_operator(place, name):
             yield ForgottenStep(title, name, nodes=name, formula=FORMULAS[name])
 
@@ -222,8 +222,7 @@ class Right:
 
 def _is_small(formula: Callable[..., Wide], made: Wide, wanted: Wide, *others: Wide) -> bool:
     """Return whether a formula makes finite numbers that are nearly those wanted."""
-    with np.errstate(all="ignore"):
-        left = formula(made, *others) - wanted
+    left = formula(made, *others) - wanted
     return bool(np.isfinite(left).all()) and small(left, wanted)
 
 
@@ -433,8 +432,7 @@ def _lacking_operands_on_edges(place: Place) -> Hypotheses:
             yield Hypothesis("missing operand", sentence, (edit,))
 
 
-_ACTIVATIONS: Mapping[str, tuple[str, str, int]] = MISTAKES["activations"]
-_SLOPES = {name: float(name[11:-1]) for name in _ACTIVATIONS if name.startswith("LeakyRelu (")}
+_SLOPES = {name: float(name[11:-1]) for name in ACTIVATIONS if name.startswith("LeakyRelu (")}
 
 
 def _replaced(place: Place) -> Hypotheses:
@@ -444,13 +442,12 @@ def _replaced(place: Place) -> Hypotheses:
         # what each activation makes of the one value, and which one makes the other now
         if start not in results:
             given = place.some_of(start)
-            with np.errstate(all="ignore"):
-                results[start] = {name: computed(name, given) for name in _ACTIVATIONS}
+            results[start] = {name: computed(name, given) for name in ACTIVATIONS}
         found, made = results[start], place.some_of(end)
         allowed = _FLAT * peak(made)
         there = [name for name, result in found.items() if peak(result - made) <= allowed]
-        has = f"{_ACTIVATIONS[there[0]][0]} instead of" if there else "not"
-        for name, (title, *_) in _ACTIVATIONS.items():
+        has = f"{ACTIVATIONS[there[0]][0]} instead of" if there else "not"
+        for name, (title, *_) in ACTIVATIONS.items():
             if place.close(found[name]) if end == place.value else name not in there:
                 sentence = f"what computes {end!r} from {start!r} is {has} {title}; with {title}"
                 edit = _activation(place, start, end, place.values[end], name)
@@ -476,7 +473,7 @@ def _between(place: Place) -> Iterator[tuple[str, str]]:
 
 def _is_operator(place: Place, name: str) -> bool:
     """Return whether the opset has one operator for an activation, or what is looked for is an operator anyway."""
-    return name not in _ACTIVATIONS or place.opset >= _ACTIVATIONS[name][2]
+    return name not in ACTIVATIONS or place.opset >= ACTIVATIONS[name][2]
 
 
 def _activation(place: Place, start: str, end: str, made: Array, name: str) -> Pass:
@@ -488,7 +485,7 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str) -> P
         attributes = _TANH_LIKE if name == _GELU else ()
         return Replace(*ends, op_type=name.partition(" ")[0], attributes=attributes)
     numbers = {key: np.asarray(n, made.dtype) for key, n in MISTAKES["numbers"].items()}
-    return composed(place, start, end, made, _ACTIVATIONS[name][1], numbers)
+    return composed(place, start, end, made, ACTIVATIONS[name][1], numbers)
 
 
 def composed(

@@ -526,9 +526,8 @@ class Place:
 
     def close(self, computed: Wide) -> bool:
         """Return whether numbers computed here are `some` of those wanted, roughly enough to be worth a run."""
-        with np.errstate(all="ignore"):
-            error = np.abs(computed - self.some(self.wanted))
-            return bool((error <= 1e-3 * (self.scale or 1.0)).all())
+        error = np.abs(computed - self.some(self.wanted))
+        return bool((error <= 1e-3 * (self.scale or 1.0)).all())
 
     def outside(self, steps: Iterable[Pass]) -> tuple[Pass, ...]:
         """Return edits of the place as edits of the whole model, whose ids an edit may change for the next one."""

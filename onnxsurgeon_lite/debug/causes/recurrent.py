@@ -29,6 +29,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_constant,
     unchanged,
 )
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_array, wide
 
 _PARTS = MISTAKES["gates"]["together"]
@@ -73,7 +74,7 @@ def _rearranged(sites: Sequence[RegionNode]) -> Hypotheses:
             if not np.array_equal(array, constants[slot].array)
         ]
         edits = tuple(constant.edit(array) for constant, array in changed)
-        names = ", ".join(repr(constant.name) for constant, _ in changed)
+        names = joined(constant.name for constant, _ in changed)
         if edits:
             sentence = how.format(title=who(sites), names=names)
             yield Hypothesis(kind, sentence, edits, (kind, op_type, how))

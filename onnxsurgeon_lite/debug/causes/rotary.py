@@ -15,6 +15,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed, edges
 from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, fits, peak, who
+from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.passes import Insert, Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, has_floats, wide
 
@@ -86,7 +87,7 @@ def _other_bases(place: Place) -> Hypotheses:
             found.append((constant, waves))
     # exponents of the whole width instead of the half make a base its square
     powers = (waves.base**power for _, waves in found for power in (2, 0.5))
-    names = ", ".join(dict.fromkeys(repr(constant.name) for constant, _ in found))
+    names = joined(dict.fromkeys(constant.name for constant, _ in found))
     for new in (
         dict.fromkeys(float(f"{base:.4g}") for base in chain(_BASES, powers)) if found else ()
     ):
@@ -225,7 +226,7 @@ def _other_pairs(place: Place) -> Hypotheses:
         if not any(_is_within(place, start, end, *ends) for ends in found[how]):
             found[how].append((start, end))
     for (how, ends), other in zip(found.items(), reversed(found), strict=True):
-        names = ", ".join(repr(end) for _, end in ends)
+        names = joined(end for _, end in ends)
         # other pairs are the usual mistake, the direction comes after
         others = ((other, ""), (how, " the other way"), (other, " the other way"))
         for pairs, back in others if ends else ():

@@ -285,11 +285,10 @@ def _solved_elements(constant: Constant, slope: Wide, wanted: Wide) -> Hypothese
     shape = (1,) * (wanted.ndim - len(shape)) + shape
     axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
     # least squares of one unknown: slope * change = what is lacking
-    with np.errstate(all="ignore"):
-        every = np.broadcast_to(slope, wanted.shape)
-        power = np.square(every).sum(axis=axes, keepdims=True)
-        products = (every * (wanted - wide(made))).sum(axis=axes, keepdims=True)
-        change = np.divide(products, power, out=np.zeros_like(power), where=power > 0)
+    every = np.broadcast_to(slope, wanted.shape)
+    power = np.square(every).sum(axis=axes, keepdims=True)
+    products = (every * (wanted - wide(made))).sum(axis=axes, keepdims=True)
+    change = np.divide(products, power, out=np.zeros_like(power), where=power > 0)
     solved = old + change.reshape(old.shape)
     same = unchanged(old, solved)
     if not np.isfinite(solved).all() or same.all():
@@ -520,11 +519,10 @@ def rounding(array: Wide) -> str:
     """Say to what dtype a constant looks rounded."""
     if _steps(array).all():
         return f"{_TO_INT8} and "
-    with np.errstate(all="ignore"):
-        if (array.astype(np.float32).view(np.uint32) & 0xFFFF == 0).all():
-            return "looks rounded to bfloat16 and "
-        if (array.astype(np.float16).astype(np.float64) == array).all():
-            return "looks rounded to float16 and "
+    if (array.astype(np.float32).view(np.uint32) & 0xFFFF == 0).all():
+        return "looks rounded to bfloat16 and "
+    if (array.astype(np.float16).astype(np.float64) == array).all():
+        return "looks rounded to float16 and "
     return ""
 
 

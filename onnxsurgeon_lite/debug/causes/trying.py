@@ -293,6 +293,7 @@ def _drawn(families: Iterable[Iterable[Hypothesis]], count: int) -> Iterator[lis
 
 
 def _next(pending: Hypotheses, count: int) -> list[Hypothesis]:
+    # no family need take care of numbers that overflow
     with np.errstate(all="ignore"):
         return list(itertools.islice(pending, count))
 
