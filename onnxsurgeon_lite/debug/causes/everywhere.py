@@ -21,6 +21,7 @@ from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.selecting.select import select_node
 from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
 from onnxsurgeon_lite.passes.protocol import key
+from onnxsurgeon_lite.search.grouping import groups
 
 _ALIKE = 16  # hypotheses about one mistake; each pair of them is tried
 _MOST = 1024  # pairs
@@ -205,9 +206,5 @@ def _pairs(place: Place) -> Hypotheses:
 
 def _alike(place: Place, families: _Several) -> dict[Hashable, list[Hypothesis]]:
     """Return the hypotheses about each mistake."""
-    found = dict[Hashable, list[Hypothesis]]()
-    for family in families:
-        for hypothesis in family(place):
-            if hypothesis.mistake:
-                found.setdefault(key(hypothesis.mistake), []).append(hypothesis)
-    return found
+    every = chain.from_iterable(family(place) for family in families)
+    return groups((key(found.mistake), found) for found in every if found.mistake)

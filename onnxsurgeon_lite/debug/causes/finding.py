@@ -36,6 +36,7 @@ from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Arrays
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -679,19 +680,16 @@ def _mistake(cause: Cause) -> Hashable:
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:
     """Return causes without those that say the same: a number was solved for with more digits."""
-    once = dict[str, Cause]()
-    for cause in causes:
-        once.setdefault(cause.sentence.partition(" (max abs ")[0], cause)
-    return list(once.values())
+    alike = groups((cause.sentence.partition(" (max abs ")[0], cause) for cause in causes)
+    return [several[0] for several in alike.values()]
 
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
     """Return what fits: of those whose error is about the smallest the one first that takes the least to describe."""
-    once = dict[Hashable, Outcome]()
-    for fit in fits:
-        once.setdefault(key(fit.hypothesis.edits), fit)
-    least = max(_NOISE, min((fit.error for fit in once.values()), default=0.0)) * _EQUAL
-    exact = [fit for fit in once.values() if fit.error <= least]
+    alike = groups((key(fit.hypothesis.edits), fit) for fit in fits)
+    once = [several[0] for several in alike.values()]
+    least = max(_NOISE, min((fit.error for fit in once), default=0.0)) * _EQUAL
+    exact = [fit for fit in once if fit.error <= least]
     exact.sort(key=lambda fit: (fit.hypothesis.vague, fit.hypothesis.length))
     if not exact or exact[0].hypothesis.vague:
         return exact
