@@ -6,9 +6,10 @@ from pathlib import Path
 
 import onnx
 import pytest
+from _pytest import runner
 from onnx import parser, shape_inference
 
-from kit import AS_WRITTEN, choosing, running, versions
+from kit import AS_WRITTEN, choosing, versions
 from kit.advice import Listener
 from kit.older import versions_kept
 from onnxsurgeon_lite import Model, Runtime, load
@@ -24,6 +25,8 @@ ADVICE = Listener()
 def pytest_configure():
     """Hear what every error advises, and Ctrl-C: a shell lets what it starts in the background ignore it."""
     ADVICE.listen()
+    # no variable with the test's name: a process of the runtime goes on only where all variables are as they were
+    runner._update_current_test_var = lambda *_: None
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -85,13 +88,6 @@ def runtime():
     """Runs models as they are written."""
     with Runtime(AS_WRITTEN) as runtime:
         yield runtime
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_runs_end():
-    """End the process that the tests of a file shared."""
-    yield
-    running.end()
 
 
 @pytest.fixture

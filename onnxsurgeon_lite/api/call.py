@@ -201,9 +201,12 @@ class Call:
 
     def start(self, options: RuntimeOptions) -> "Child":
         """Start the process of the runtime that options name."""
-        from onnxsurgeon_lite.runtime.starting import started
+        from onnxsurgeon_lite.runtime.starting import finished, started
 
-        return self.stack.enter_context(started(options))
+        child = started(options)
+        # the runtimes that use it leave it open
+        self.stack.callback(finished, child, options)
+        return child
 
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> RuntimeOptions:
         """Return how the runtime works."""

@@ -131,5 +131,5 @@ def _profiled(
     from onnxsurgeon_lite.debug.profiling.profile import profile as profiled
     from onnxsurgeon_lite.runtime.session import Runtime
 
-    with Runtime(options, child) as runtime:
+    with child, Runtime(options, child) as runtime:
         return profiled(index, feeds, runtime, runs, trace)

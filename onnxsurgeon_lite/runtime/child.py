@@ -35,6 +35,7 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '(onnxruntime|numpy
 _INSTALL = (
     "pip install 'onnxsurgeon-lite[cpu]', or one of onnxruntime-gpu, -directml, -openvino, -qnn"
 )
+WORKER = "worker.py"
 _IDLE, _TALKING, _WAITING = range(3)  # the stage of a request: what is expected on the connection
 
 
@@ -43,6 +44,7 @@ class Child:
 
     Attributes:
         lock: held by a thread for a request and what follows from it.
+        settings: the arguments that it was started with.
 
     Args:
         memory_limit: bytes that the process may allocate; 0 for no limit.
@@ -53,14 +55,14 @@ class Child:
     def __init__(
         self,
         memory_limit: int = 0,
-        script: str = "worker.py",
+        script: str = WORKER,
         arguments: tuple[str, ...] = (),
         python: str = "",
     ) -> None:
-        # all that `restarted` needs
-        self._again = memory_limit, script, arguments, python
+        self.settings = memory_limit, script, arguments, python
         # a fork has a copy of this object, but not the process
         self._owner = os.getpid()
+        self._inherited, self._from = _inherited(), 0
         self._files = TemporaryFolder() if arguments else None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
         # an inherited socket, or a port of this machine
@@ -95,15 +97,26 @@ class Child:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def restarted(self) -> "Child":
-        """End this process, and start another one like it."""
-        self.close()
-        return Child(*self._again)
+    def rests(self) -> bool:
+        """Let the process drop all that it holds; return whether it waits, as good as a new one."""
+        # what it has from its parent was given at its start: a new one would have other variables
+        if self.closed or self.interrupted or self._inherited != _inherited():
+            return False
+        # another thread may still use it
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            # the log of the runtime before is of no use to the next
+            self._from = self._written()
+            return bool(self.ask("rest", timeout=_PATIENCE)["rests"])
+        except RuntimeFailure:
+            return False
+        finally:
+            self.lock.release()
 
     def close(self) -> None:
         """End the process at once; in a fork of the one that started it, let go of it."""
-        # closed already
-        if self._socket.fileno() < 0:
+        if self.closed:
             return
         mine = self._owner == os.getpid()
         if mine:
@@ -181,6 +194,10 @@ class Child:
         return payload
 
     @property
+    def closed(self) -> bool:
+        return self._socket.fileno() < 0
+
+    @property
     def interrupted(self) -> bool:
         """True while a request was sent whose reply no one has read."""
         return self._stage != _IDLE
@@ -207,9 +224,13 @@ class Child:
         return read_memory(self._process.pid, address, target)
 
     def log(self) -> str:
-        """Return the output of the process so far."""
+        """Return the output of the process since it was started, or rested."""
         # no seek where it can be avoided: the process shares the file position and writes there
-        return read_at(self._log, os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+        size = self._written() - self._from
+        return read_at(self._log, size, self._from).decode(errors="replace")
+
+    def _written(self) -> int:
+        return os.fstat(self._log.fileno()).st_size
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -225,7 +246,7 @@ class Child:
             missing = _MISSING.search(cause)
             if missing:
                 # of another interpreter, or of this one
-                python = self._again[-1]
+                python = self.settings[-1]
                 hint = command(python, "-m", "pip", "install", missing[1]) if python else _INSTALL
                 raise UsageError(f"{python or 'this Python'} has no {missing[1]}", hint) from error
             raise RuntimeCrash(
@@ -254,6 +275,12 @@ def _starter(_process: int) -> "ThreadPoolExecutor":
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(1, "onnxsurgeon-starter")
+
+
+def _inherited() -> tuple[object, ...]:
+    """Return what a child has from its parent: another one needs a child of its own."""
+    # the folder's number: it may be removed, and then has no path
+    return os.getpid(), os.stat(os.curdir).st_ino, dict(os.environ)
 
 
 def _buffer(size: int) -> memoryview:

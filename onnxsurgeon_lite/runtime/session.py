@@ -25,7 +25,7 @@ from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, provider_name
 from onnxsurgeon_lite.runtime.protocol import Abilities
-from onnxsurgeon_lite.runtime.starting import started
+from onnxsurgeon_lite.runtime.starting import finished, started
 from onnxsurgeon_lite.tensors import dtypes, signature
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, RunValue, Shape, Stored
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
@@ -110,9 +110,9 @@ class Runtime:
     """
 
     def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:
-        """Use a child that is already starting, or start one when it is needed."""
+        """Use a child that is already starting, which its owner ends, or start one when it is needed."""
         self.options = options or RuntimeOptions()
-        self._started = child
+        self._started = self._lent = child
         # two threads may ask for the child first at the same time
         self._starting = threading.Lock()
         self.held = dict[str, int]()
@@ -123,8 +123,9 @@ class Runtime:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._started is not None:
-            self._started.close()
+        # who started a child ends it
+        if self._started is not None and self._started is not self._lent:
+            finished(self._started, self.options)
 
     @property
     def _child(self) -> Child:
@@ -139,8 +140,10 @@ class Runtime:
 
     def restart(self) -> None:
         """Continue with a new process, which has no stored values."""
-        self._started = self._child.restarted()
-        self.held = {}
+        if self._started is not None:
+            self._started.close()
+        self._started, self.held = None, {}
+        self.begin()
 
     def stop(self, patience: float = 0.25) -> bool:
         """Cancel the interrupted request; return whether the child stopped in time and still has its values."""

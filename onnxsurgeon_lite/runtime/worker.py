@@ -94,8 +94,11 @@ _NUMPY = [
 ]
 """numpy's dtype of each, where it has one."""
 _FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}
-_RESIDENT = 256 << 20  # bytes of mapped files that can stay in memory while a session works
+_RESIDENT = (
+    256 << 20
+)  # bytes that can stay in memory: of mapped files while a session works, of all after it
 _RECORD = "session.record_ep_graph_assignment_info"
+_REST = 60  # seconds that it waits for another runtime
 _LOOK = 0.01  # seconds between two checks of it
 _DONTNEED = 4  # MADV_DONTNEED
 _LOOKS_HERE = [int(number) for number in ort.__version__.split(".")[:2]] < [1, 21]
@@ -107,6 +110,10 @@ class Worker:
 
     def __init__(self, stream: BufferedRWPair) -> None:
         self.stream = stream
+        self.clear()
+
+    def clear(self) -> None:
+        """Hold nothing, as after the start."""
         self.session: ort.InferenceSession | None = None
         self.folder = ""
         self.store: Values = {}
@@ -135,6 +142,7 @@ class Worker:
         for line in iter(self.stream.readline, b""):
             request = json.loads(line)
             action = request.pop("do")
+            _wait(0)
             # a request that computes lets go of what the last one held
             if action not in ("send", "forget", "shelve"):
                 self.held, self.running = [], ort.RunOptions()
@@ -347,9 +355,23 @@ class Worker:
         self.store.update([(new, self.store[old]) for new, old in names.items()])
         return {}, []
 
+    def do_rest(self) -> Reply:
+        """Wait for another runtime, unless much memory stays; end after a while."""
+        self.clear()
+        # the parent may never ask again, and live for days
+        _wait(_REST)
+        return {"rests": sys.platform == "linux" and _resident() < _RESIDENT}, []
+
     def do_about(self) -> Reply:
         """Return the runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
+
+
+def _wait(seconds: int) -> None:
+    """End this process when no request comes for some time; 0 for no end."""
+    # nothing handles the signal, so it ends the process
+    if sys.platform == "linux":
+        signal.alarm(seconds)
 
 
 def _placed(session: ort.InferenceSession) -> list[tuple[str, list[tuple[str, str]]]] | None:
@@ -492,15 +514,18 @@ def _few_pages(folder: str) -> Iterator[None]:
 
 
 def _let_go(folder: str, done: threading.Event) -> None:
-    libc, page = ctypes.CDLL(None), os.sysconf("SC_PAGE_SIZE")
+    libc = ctypes.CDLL(None)
     # a thread, because loading blocks this one
     while not done.wait(_LOOK):
-        with open("/proc/self/statm") as file:
-            resident = int(file.read().split()[2]) * page
-        # resident pages of the process
-        if resident > _RESIDENT:
+        if _resident(of_files=True) > _RESIDENT:
             for start, size in _mapped(folder):
                 libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONTNEED)
+
+
+def _resident(of_files: bool = False) -> int:
+    """Return the bytes of this process that are in memory: all, or those that are mapped from files."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1 + of_files]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _mapped(folder: str) -> Iterator[tuple[int, int]]:

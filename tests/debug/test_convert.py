@@ -577,7 +577,9 @@ def test_an_older_model_is_quantized_to_one_that_runs(how, ir, opset):
     onnx.checker.check_model(result.materialize(), full_check=True)
     assert any(node.op_type.endswith(("Linear", "Integer")) for node in result.proto.graph.node)
     expected = osl.run(model, {"x": x})["y"]
-    assert np.abs(osl.run(result, {"x": x})["y"] - expected).max() < 0.3 * np.abs(expected).max()
+    # without it, a processor that lacks VNNI cuts sums of products off at 16 bits
+    exact = osl.run(result, {"x": x}, runtime="ort:session.x64quantprecision=1")["y"]
+    assert np.abs(exact - expected).max() < 0.3 * np.abs(expected).max()
 
 
 def test_an_operator_that_onnx_defines_by_float32_constants_stays_wide():

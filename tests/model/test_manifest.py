@@ -11,9 +11,9 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
-from kit.running import run_model
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import OutputExistsError, SharedDataError, UsageError
+from onnxsurgeon_lite.runtime.session import run_model
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {

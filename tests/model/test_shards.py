@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit import packages
-from kit.running import run_model
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.runtime.session import run_model
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
-from kit.running import run_model
 from onnxsurgeon_lite import load, save
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import (
@@ -38,6 +37,7 @@ from onnxsurgeon_lite.model.storage import (
     stripping,
     unstrip,
 )
+from onnxsurgeon_lite.runtime.session import run_model
 
 WEIGHT = np.random.default_rng(0).normal(0.5, 2, (16, 512)).astype(np.float32)
 X = np.ones((1, 16), np.float32)

@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from kit import FIXTURES
-from kit.running import run_model
 from onnxsurgeon_lite import Builder, load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import BuildError, EditError, SurgeonError, UnknownNameError
@@ -14,6 +13,7 @@ from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.summary import model_text
 from onnxsurgeon_lite.matching.diff import diff
 from onnxsurgeon_lite.passes.build import add_initializers, parse_text
+from onnxsurgeon_lite.runtime.session import run_model
 
 LINEAR = """linear (float[2] a, float[2] x, float[2] b) => (float[2] y) {
     c = Mul(a, x)

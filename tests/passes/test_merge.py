@@ -6,11 +6,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onnxsurgeon_lite as osl
-from kit.running import run_model
 from onnxsurgeon_lite import Dedupe, Model, load, save
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.passes.merge import merge
+from onnxsurgeon_lite.runtime.session import run_model
 
 X = np.array([1, -2, 3, 0.5], np.float32)
 NEGATE = "first (float[4] x) => (float[4] y) { h = Neg(x) y = Abs(h) }"

@@ -1,6 +1,7 @@
 """Processes that are started end with who started them, leave nothing, and are told from each other."""
 
 import contextlib
+import io
 import multiprocessing
 import os
 import pickle
@@ -26,6 +27,7 @@ from onnxsurgeon_lite import errors, load
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.matching.values.run_both import match_models
+from onnxsurgeon_lite.runtime import worker
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
 from onnxsurgeon_lite.runtime.starting import started
@@ -116,7 +118,79 @@ def test_a_runtime_lives_on_when_the_thread_that_made_it_ends():
     assert not gone(process, 1)
     with made[0]:
         assert made[0].about()["version"]
+        made[0].put("x", np.zeros(4, np.float32))
+    assert process_is_taken_by_another_runtime(process)
+
+
+def process_is_taken_by_another_runtime(
+    process: int, options: RuntimeOptions | None = None
+) -> bool:
+    with Runtime(options) as runtime:
+        return process_of(runtime) == process
+
+
+def process_of_a_runtime_that_ended() -> int:
+    with Runtime() as runtime:
+        process = process_of(runtime)
+        runtime.put("x", np.zeros(4, np.float32))
+    return process
+
+
+def test_the_process_of_a_runtime_goes_on_for_the_next_one_and_holds_nothing(model_of):
+    process = process_of_a_runtime_that_ended()
+
+    with Runtime(RuntimeOptions(opt="none")) as runtime:
+        assert process_of(runtime) == process
+        with pytest.raises(errors.RuntimeFailure, match="'x'"):
+            list(runtime.get(["x"]))
+        with pytest.raises(errors.RuntimeFailure, match="no session is open"):
+            runtime.run([], ["y"])
+
+
+def test_a_process_of_other_variables_is_not_taken(monkeypatch):
+    process = process_of_a_runtime_that_ended()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    assert not process_is_taken_by_another_runtime(process)
     assert gone(process)
+
+
+def test_a_process_with_another_limit_of_memory_is_not_taken():
+    process = process_of_a_runtime_that_ended()
+
+    with limited(None, 3 << 30):
+        assert not process_is_taken_by_another_runtime(process)
+
+
+def test_a_process_that_ends_while_it_rests_is_replaced():
+    process = process_of_a_runtime_that_ended()
+    os.kill(process, signal.SIGALRM)  # as after a minute
+    assert gone(process)
+
+    assert not process_is_taken_by_another_runtime(process)
+
+
+def test_a_process_that_rests_ends_after_a_while(monkeypatch):
+    monkeypatch.setattr(worker, "_REST", 1)
+    process = os.fork()
+    if not process:
+        worker.Worker(io.BytesIO()).do_rest()
+        time.sleep(60)
+        os._exit(0)
+
+    _, status = os.waitpid(process, 0)
+
+    assert os.WTERMSIG(status) == signal.SIGALRM
+
+
+def test_a_fork_takes_no_process_that_rests():
+    process = process_of_a_runtime_that_ended()
+
+    def take() -> None:
+        assert not process_is_taken_by_another_runtime(process)
+
+    assert in_a_fork(take) == ""
+    assert process_is_taken_by_another_runtime(process)
 
 
 def test_a_runtime_that_is_dropped_ends_its_process():

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from kit.running import run_model
 from onnxsurgeon_lite import build
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
@@ -15,6 +14,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.prove import prove
 from onnxsurgeon_lite.passes import Opset, Rebatch, SetShape
 from onnxsurgeon_lite.runtime.feeds import Recipe
+from onnxsurgeon_lite.runtime.session import run_model
 from onnxsurgeon_lite.surgery.resizing.sizes import Refolding, product
 
 CONVOLUTIONS = """

@@ -5,10 +5,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from kit.running import run_model
 from onnxsurgeon_lite.errors import EditError, ShapeError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.passes import BatchOutputs, NameOutputs, PadOutputs
+from onnxsurgeon_lite.runtime.session import run_model
 
 PARTS = ("boxes", "labels", "scores", "masks")
 FEW = {  # detections that are found: rows whose score is above 0
