@@ -20,7 +20,7 @@ _PLACE = Path(__file__).with_name("contrib.onnxtxt")
 LEAST_OPSET = 18  # since then, the operators that these functions use have kept their meaning
 # `Name (inputs) => (outputs) {`, lines, `}`: name, inputs, outputs and lines are the groups.
 _SIGNATURE = re.compile(r"^(\w+) \(([^)]*)\) => \(([^)]*)\) {\n(.*?)^}", re.DOTALL | re.MULTILINE)
-_HALF_BYTE, _BYTE = 4, 8  # bits
+_HALF_BYTE = 4  # bits
 _REQUIRED = defs.OpSchema.FormalParameterOption.Single
 _NARROW = TensorProto.FLOAT16, TensorProto.BFLOAT16
 _Value = int | float | str | bool
@@ -74,7 +74,7 @@ def contrib_function(
     written = _written()[node.op_type]
     facts = _facts(node, written, types)
     # A line is a node, a node after conditions, or one of two commands:
-    # `? bias !narrow : y = Add (x, bias)`, `refuse mean`, `need four eight`.
+    # `? bias !narrow : y = Add (x, bias)`, `refuse mean`, `need bits_4 bits_8`.
     kept = []
     for line in written.lines:
         words = line.split() or [""]
@@ -159,14 +159,13 @@ def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
         if isinstance(value, float) and not math.isfinite(value):
             raise EditError(f"its {name} is {value}")
         found[name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+        found[f"{name}_{found[name]}"] = True  # `bits_4`
     # Attention: `group` query heads share one key head; `all_heads` counts queries, keys and values.
     if "kv_num_heads" in found:
         heads, own = int(found["num_heads"]), int(found["kv_num_heads"])
         found |= {"all_heads": heads + 2 * own, "group": heads // max(1, own)}
-        found["attention_to_all"] = not found.get("causal", 1)
     if "bits" in found:  # quantized weights; `middle` is the zero point where none is given
-        four = found["bits"] == _HALF_BYTE
-        found |= {"four": four, "eight": found["bits"] == _BYTE, "middle": 8.0 if four else 128.0}
+        found["middle"] = 8.0 if found["bits"] == _HALF_BYTE else 128.0
     found["another_scale"] = found.get("scale", 0) not in (0, 1)  # 0: the operator's own scale
     found["other_axis"] = found.get("axis", -1) != -1
     return found

@@ -286,6 +286,80 @@ def test_products_with_weights_in_blocks(bits, zeros):
     held(net(node, [("y", "float32", 3)], given), given, rtol=1e-4)
 
 
+SWIGLU = "swiglu_fusion = 1, activation_alpha = 1.7, activation_beta = 1.0"
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
+@pytest.mark.parametrize(
+    "more",
+    ["k = 2", "k = 1, normalize_routing_weights = 1", "k = 3, normalize_routing_weights = 1"],
+)
+@pytest.mark.parametrize(
+    ("activation", "settings", "bias"),
+    [
+        ("relu", "", True), ("silu", "", False), ("gelu", "", True), ("identity", "", True),
+        ("swiglu", f", {SWIGLU}, swiglu_limit = 1.5", True), ("swiglu", f", {SWIGLU}", True),
+    ],
+)  # fmt: skip
+def test_mixtures_of_experts(activation, settings, bias, more, shape):
+    wide, experts = 32 if activation == "swiglu" else 16, 4
+    given = {"x": random(*shape), "r": random(int(np.prod(shape[:-1])), experts, seed=1)}
+    given |= {"w1": random(experts, wide, 8, seed=2), "b1": random(experts, wide, seed=3)}
+    given |= {"w2": random(experts, 8, 16, seed=4), "b2": random(experts, 8, seed=5)}
+    if not bias:
+        del given["b1"], given["b2"]
+    inputs = "x, r, w1, b1, w2, b2" if bias else "x, r, w1, , w2"
+    node = f'y = com.microsoft.MoE <{more}, activation_type = "{activation}"{settings}> ({inputs})'
+
+    held(net(node, [("y", "float32", len(shape))], given), given)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("block", "zeros"), [(0, False), (32, False), (32, True)], ids=["rows", "blocks", "zero points"]
+)
+@pytest.mark.parametrize(
+    "more", ['activation_type = "silu"', f'activation_type = "swiglu", {SWIGLU}']
+)
+def test_quantized_mixtures_of_experts(more, block, zeros, bits):
+    rng, experts, width, inner = np.random.default_rng(0), 3, 96, 96
+    wide = inner * (2 if "swiglu" in more else 1)
+    given = {"x": random(5, width), "r": random(5, experts, seed=1)}
+    for number, (rows, columns) in enumerate([(wide, width), (width, inner)], 1):
+        blocks = (columns // block,) if block else ()
+        given[f"w{number}"] = rng.integers(0, 256, (experts, rows, columns * bits // 8), np.uint8)
+        given[f"s{number}"] = rng.uniform(0.01, 0.02, (experts, rows, *blocks)).astype(np.float32)
+        given[f"b{number}"] = random(experts, rows, seed=number)
+        if zeros:
+            given[f"z{number}"] = rng.integers(
+                0, 256, (experts, rows, -(-blocks[0] * bits // 8)), np.uint8
+            )
+    inputs = "x, r, w1, s1, b1, w2, s2, b2" + ", , , , z1, z2" * zeros
+    sizes = f"expert_weight_bits = {bits}" + f", block_size = {block}" * bool(block)
+    node = (
+        f"y = com.microsoft.QMoE <k = 2, normalize_routing_weights = 1, {sizes}, {more}> ({inputs})"
+    )
+
+    held(net(node, [("y", "float32", 2)], given), given, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "inputs", "reason"),
+    [
+        ('activation_type = "swiglu", swiglu_fusion = 2', "", "swiglu fusion 1"),
+        ('activation_type = "geglu"', "", "activation type relu or"),
+        ('activation_type = "silu"', ", w", "its fc3 has no standard form"),
+        ("use_sparse_mixer = 1", "", "its use sparse mixer has no standard form"),
+    ],
+)
+def test_a_mixture_of_experts_that_no_kernel_here_computes_stays(settings, inputs, reason):
+    given = {"x": random(5, 8), "r": random(5, 4), "w": random(4, 8, 8)}
+    node = f"y = com.microsoft.MoE <k = 2, {settings}> (x, r, w, , w, {inputs})"
+
+    with pytest.raises(osl.SurgeonError, match=reason):
+        osl.standardize(net(node, [("y", "float32", 2)], given))
+
+
 @pytest.mark.parametrize("make", [package, quantized, lambda: decoder(checkpoint())])
 def test_a_package_decodes_the_same_in_standard_operators(make):
     model = make()
@@ -324,7 +398,7 @@ def test_a_package_in_standard_operators_has_gradients():
         ('y = com.microsoft.QuickGelu <alpha = "1} evil"> (x)', "alpha is of another type"),
         ("y = com.microsoft.QuickGelu <alpha = [1, 2]> (x)", "alpha is of another type"),
         ("y = com.microsoft.BiasGelu (x)", "it has no B"),
-        ("y = com.microsoft.MatMulNBits <K = 16, N = 2, bits = 0, block_size = 16> (x, x, x)", "not known to be four"),
+        ("y = com.microsoft.MatMulNBits <K = 16, N = 2, bits = 0, block_size = 16> (x, x, x)", "known to be bits 4"),
         ("y = SimplifiedLayerNormalization <axis = 0> (x, x)", "its other axis"),
     ],
 )  # fmt: skip
