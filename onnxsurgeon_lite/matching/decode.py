@@ -164,6 +164,7 @@ class Decoder:
                 )
             known.update(model.links)
             made.update(model.session.index.outputs)
+        # each step decodes a token
         if self.logits not in made:
             raise UsageError(
                 f"no model that runs at the {when} makes {self.logits!r}",
@@ -195,6 +196,7 @@ class Decoder:
         # in the dtypes that the models declare; what none reads is not fed
         for name in {self.tokens, _MASK, _POSITIONS} & self.inputs.keys():
             known[name] = known[name].astype(_dtype(self.inputs[name]))
+        # for the caller, who may bisect one of the models with it
         self.fed = {}
         # an output may be read by a later model, under its own name or another
         for model in self._at(TOKEN if self.count else PROMPT):
@@ -227,6 +229,7 @@ def begin(
     # in their order: a later one may read what an earlier one gives
     for number, (stage, index) in enumerate(zip(stages, indexes, strict=True), 1):
         session, later = opened(index, start()), indexes[number:]
+        # those that decode keep their session
         if stage.runs != ONCE:
             models.append(DecodingModel(stage, session, links_of(stage, index, later, ())))
             continue

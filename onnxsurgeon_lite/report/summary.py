@@ -1,7 +1,6 @@
 """`inspect`: what the terminal and the page show of it."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from onnxsurgeon_lite.matching.stages import PackageSummary
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, say, size_text
 from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows, show_table
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.metrics import number_text
 from onnxsurgeon_lite.tensors.statistics import Distribution
 
@@ -63,12 +63,13 @@ def show_stages(package: PackageSummary) -> None:
     """The models of a folder, and where each of their inputs comes from; layers that are alike share a line."""
     rows = []
     for stage in package.stages:
-        lines = Counter((_NUMBER.sub("*", n), _NUMBER.sub("*", s)) for n, s in stage.inputs.items())
-        # the file stands on its first line alone
-        first = stage.file, stage.runs
-        for (name, source), count in lines.items():
-            rows.append((*first, name, count, source))
-            first = "", ""
+        # a number is that of a layer: `past.0.key` and `past.1.key` are alike
+        ends = stage.inputs.items()
+        lines = groups(((_NUMBER.sub("*", n), _NUMBER.sub("*", s)), (n, s)) for n, s in ends)
+        for alike, each in lines.items():
+            # one of its kind keeps its number
+            name, source = alike if each[1:] else each[0]
+            rows.append((stage.file, stage.runs, name, len(each), source))
     show_table(["model", "runs", "input", "#", "from"], rows)
 
 

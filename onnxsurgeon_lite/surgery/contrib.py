@@ -20,7 +20,6 @@ _PLACE = Path(__file__).with_name("contrib.onnxtxt")
 LEAST_OPSET = 18  # since then, the operators that these functions use have kept their meaning
 # `Name (inputs) => (outputs) {`, lines, `}`: name, inputs, outputs and lines are the groups.
 _SIGNATURE = re.compile(r"^(\w+) \(([^)]*)\) => \(([^)]*)\) {\n(.*?)^}", re.DOTALL | re.MULTILINE)
-_HALF_BYTE = 4  # bits
 _REQUIRED = defs.OpSchema.FormalParameterOption.Single
 _NARROW = TensorProto.FLOAT16, TensorProto.BFLOAT16
 _Value = int | float | str | bool
@@ -85,6 +84,7 @@ def contrib_function(
             raise EditError(
                 f"it is not known to be {' or '.join(words[1:]).replace('_', ' ').replace('!', 'no ')}"
             )
+        # what comes after the conditions is there where all of them hold
         conditions, _, rest = line.partition(" : ") if command == "?" else ("", "", line)
         holds = all(_holds(facts, w) for w in conditions.split()[1:])
         kept += [rest] if holds and command not in ("refuse", "need") else []
@@ -125,6 +125,7 @@ def _facts(
         if name == written.inputs[0] and tensor is not None:  # facts about the first input alone
             found["narrow"] = tensor.elem_type in _NARROW
             rank = len(tensor.shape.dim)
+            # the last axis by its own number
             found["other_axis"] = found.get("axis", -1) not in (-1, rank - 1)
         if name == "zero_points" and given:
             if tensor is None or not tensor.elem_type:
@@ -164,9 +165,7 @@ def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
     if "kv_num_heads" in found:
         heads, own = int(found["num_heads"]), int(found["kv_num_heads"])
         found |= {"all_heads": heads + 2 * own, "group": heads // max(1, own)}
-    if "bits" in found:  # quantized weights; `middle` is the zero point where none is given
-        found["middle"] = 8.0 if found["bits"] == _HALF_BYTE else 128.0
-    found["another_scale"] = found.get("scale", 0) not in (0, 1)  # 0: the operator's own scale
+    # the last axis by its own number: `_facts` knows the rank
     found["other_axis"] = found.get("axis", -1) != -1
     return found
 

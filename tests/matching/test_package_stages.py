@@ -203,6 +203,7 @@ def test_inspect_shows_where_the_inputs_of_each_stage_come_from(tmp_path):
     assert head.inputs == {"normed_2": "'normed_2' of prompt.onnx or 'normed_2' of token.onnx"}
     shown = CliRunner().invoke(app, ["inspect", str(folder)]).output
     assert "past_key_values.*.key     2   cache: 'present.*.key' of the step before" in shown
+    assert "'normed_2' of prompt.onnx or 'normed_2' of token.onnx" in shown
     # what is asked of a model is asked of one
     assert CliRunner().invoke(app, ["inspect", str(folder), "--ops"]).exit_code == 2
 

@@ -400,6 +400,7 @@ def test_a_package_in_standard_operators_has_gradients():
         ("y = com.microsoft.BiasGelu (x)", "it has no B"),
         ("y = com.microsoft.MatMulNBits <K = 16, N = 2, bits = 0, block_size = 16> (x, x, x)", "known to be bits 4"),
         ("y = SimplifiedLayerNormalization <axis = 0> (x, x)", "its other axis"),
+        ("y = com.microsoft.RotaryEmbedding <scale = 0.5> (x, x, x, x)", "known to be scale 1.0 or no scale"),
     ],
 )  # fmt: skip
 def test_a_node_that_is_not_as_its_operator_says_stays(node, said):
