@@ -1,7 +1,7 @@
 """Weights of onnxruntime's operators that hold integers of a few bits, with a scale for each block of them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,11 +9,11 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 from onnxsurgeon_lite.tensors.grid import Grid
 
 PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
-_MATRIX = 2  # axes
 _TOGETHER = 1 << 21  # numbers that are computed at a time
 BITS = (2, 4, 8)
 """Bits that an integer may have."""
@@ -27,60 +27,67 @@ class Blocks:
     """A weight of integers with a scale and a zero point for each block of one axis.
 
     Attributes:
-        integers: in the shape of the weight: (columns, rows) of a MatMulNBits.
+        packed: the integers, or bytes that hold several of them along the last axis.
+        shape: of the weight: (columns, rows) of a MatMulNBits.
         dtype: of the numbers that they mean.
         bits: of each integer.
     """
 
-    integers: Array
+    packed: Array
+    shape: Shape
     grid: Grid
     dtype: "np.dtype[np.generic]"
     bits: int
 
+    @property
+    def integers(self) -> Array:
+        """The integers in the shape of the weight: made anew each time, as they may take much more than their bytes."""
+        if self.packed.dtype != np.uint8:
+            return self.packed
+        # the last byte of a row may hold more
+        return unpacked(self.packed, self.bits)[..., : self.shape[-1]]
+
     def numbers(self) -> Array:
         """Return the numbers that the integers mean."""
-        made = np.empty(self.integers.shape, self.dtype)
+        made = np.empty(self.shape, self.dtype)
         for rows in self.parts():
             part = self.part(rows)
             made[rows] = part.grid.numbers(part.integers)
         return made
 
-    @property
-    def is_by_rows(self) -> bool:
-        """Whether blocks lie within rows: then rows can be taken apart."""
-        return self.integers.ndim == _MATRIX and self.grid.axis % 2 > 0
-
     def parts(self) -> Iterator[slice]:
         """Yield rows that are computed together: float64 takes 16 times the memory of 4 bits."""
-        count = len(self.integers)
-        step = max(1, _TOGETHER // max(1, self.integers.shape[1]) if self.is_by_rows else count)
+        # blocks that span several rows are not cut
+        count = self.shape[0]
+        step = max(1, _TOGETHER // max(1, math.prod(self.shape[1:])) if self.grid.axis else count)
         yield from (slice(at, at + step) for at in range(0, count, step))
 
     def part(self, rows: slice) -> "Blocks":
-        """Return some rows, where that can be done."""
-        if not self.is_by_rows:
-            return self
-        grid = replace(self.grid, scale=self.grid.scale[rows], zero=self.grid.zero[rows])
-        return replace(self, integers=self.integers[rows], grid=grid)
+        """Return some rows: those of whole blocks, or one."""
+        # where blocks run down the rows, several rows have one scale
+        span = 1 if self.grid.axis else self.grid.block
+        own = slice(rows.start // span, -(-rows.stop // span))
+        grid = replace(self.grid, scale=self.grid.scale[own], zero=self.grid.zero[own])
+        packed = self.packed[rows]
+        return replace(self, packed=packed, shape=(len(packed), *self.shape[1:]), grid=grid)
 
 
 def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
     """Return the weight of a node that has one in blocks, or why it is not known."""
-    slots, names = NAMES.get(node.op_type), list(node.input) + ([""] * 6)
+    slots = NAMES.get(node.op_type)
     if slots is None:
         return "its weight has no blocks"
-    given = [constant_of(index, names[slot]) if names[slot] else None for slot in slots]
-    integers, scales, zeros = given
+    integers, scales, zeros = (constant_of(index, operand(node, slot)) for slot in slots)
     # an input is omitted only if its name is
-    if integers is None or scales is None or (zeros is None) != (not names[slots[2]]):
+    if integers is None or scales is None or (zeros is None) != (not operand(node, slots[2])):
         return "its weight, its scales or its zero points are computed"
     attributes = {a.name: a.i for a in node.attribute}
     if attributes.get("bits", 4) not in BITS:
         return f"bits = {attributes['bits']} is not known"
     if node.op_type == ROWS:
         return _rows(integers, scales, zeros, attributes)
-    if names[4]:  # a permutation of the rows, as GPTQ writes it
-        return f"its rows are permuted by g_idx {names[4]!r}"
+    if permutation := operand(node, 4):  # of the rows, as GPTQ writes it
+        return f"its rows are permuted by g_idx {permutation!r}"
     if attributes.get("weight_prepacked"):
         return "its weight is packed for one kind of device"
     return _product(integers, scales, zeros, attributes)
@@ -96,58 +103,56 @@ def _product(
         return "its weight does not have the size that N, K and block_size give"
     # packed like the weight; zero points of other dtypes are one number each
     if zeros is not None and zeros.dtype == np.uint8:
-        bytes_of_row = -(-count * bits // 8)
-        if zeros.size != columns * bytes_of_row:
+        if zeros.size != columns * -(-count * bits // 8):
             return "its zero points are not one for each block"
-        # the last byte of a column may hold more
-        zeros = unpacked(zeros.reshape(columns, -1), bits)[:, :count]
-    integers = unpacked(packed.reshape(columns, -1), bits)[:, :rows]
-    return _made(integers, scales, zeros, (columns, count), 1, block, bits)
+        zeros = unpacked(zeros.reshape(columns, -1), bits)
+    return _made(packed.reshape(columns, -1), (columns, rows), scales, zeros, 1, block, bits)
 
 
 def _rows(
     data: Array, scales: Array, zeros: Array | None, sizes: Mapping[str, int]
 ) -> Blocks | str:
-    bits, block = sizes.get("bits", 4), sizes.get("block_size", 128)
+    bits = sizes.get("bits", 4)
+    block = sizes.get("block_size", 128)
+    shape = data.shape
     if data.dtype == np.uint8:
-        data = unpacked(data, bits)
+        shape = data.shape[:-1] + (data.shape[-1] * 8 // bits,)
         zeros = zeros if zeros is None else unpacked(zeros, bits)
     elif limits_of(data.dtype) is None:
         return f"its weight is {data.dtype}"
     axis = sizes.get("quantize_axis", 1)
     if not -data.ndim <= axis < data.ndim or block < 1:
         return "its blocks have no axis"
-    axis %= data.ndim
-    shape = [-(-size // block) if at == axis else size for at, size in enumerate(data.shape)]
-    if zeros is not None and zeros.ndim == len(shape):
-        zeros = zeros[..., : shape[-1]]  # the last byte may hold more than there are
-    # signed integers are centered at 0 already; bytes at their middle
-    if data.dtype != np.uint8 and zeros is None:
-        zeros = np.zeros(shape)
-    return _made(data, scales, zeros, shape, axis, block, bits)
+    return _made(data, shape, scales, zeros, axis % data.ndim, block, bits)
 
 
 def _made(
-    integers: Array,
+    packed: Array,
+    shape: Shape,
     scales: Array,
     zeros: Array | None,
-    shape: Sequence[int],
     axis: int,
     block: int,
     bits: int,
 ) -> Blocks | str:
-    sizes = {scales.size, scales.size if zeros is None else zeros.size}
-    if sizes != {math.prod(shape)}:
+    # where nothing says it, 0 is at the middle of what bytes hold, and of what signed integers do
+    low, high = limits_of(packed.dtype) or (0, 0)
+    middle = 0
+    if packed.dtype == np.uint8:
+        low = 0
+        high = 2**bits - 1
+        middle = 1 << bits - 1
+    # how many scales there are along each axis
+    counts = [-(-size // block) if at == axis else size for at, size in enumerate(shape)]
+    if zeros is None:
+        zeros = np.broadcast_to(np.float64(middle), counts)
+    elif zeros.dtype == np.uint8 and zeros.ndim == len(counts):
+        zeros = zeros[..., : counts[-1]]  # the last byte may hold more than there are
+    if {scales.size, zeros.size} != {math.prod(counts)}:
         return "its scales or its zero points are not one for each block"
-    middle = 1 << bits - 1  # 8 for 4 bits: the zero point where none is given
-    shift = np.full(shape, middle) if zeros is None else zeros.reshape(shape)
-    low, high = limits_of(integers.dtype) or (0, 0)
-    if integers.dtype == np.uint8:  # bytes that hold numbers of a few bits
-        low, high = 0, 2 * middle - 1
-    grid = Grid(
-        scales.reshape(shape).astype(np.float64), shift.astype(np.float64), low, high, axis, block
-    )
-    return Blocks(integers, grid, scales.dtype, bits)
+    wide, shift = (each.reshape(counts).astype(np.float64, copy=False) for each in (scales, zeros))
+    grid = Grid(wide, shift, low, high, axis, block)
+    return Blocks(packed, shape, grid, scales.dtype, bits)
 
 
 def unpacked(packed: Array, bits: int) -> Array:

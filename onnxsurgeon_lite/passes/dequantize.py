@@ -10,7 +10,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.block_quantized import NAMES, PRODUCT, ROWS, blocks_of
+from onnxsurgeon_lite.graph.block_quantized import NAMES, ROWS, blocks_of
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.quantizers import (
@@ -145,13 +145,15 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
 
 def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
     """Yield the operator on the numbers that a weight in blocks means."""
-    found, made = blocks_of(floats.index, node), node.output[0]
+    found = blocks_of(floats.index, node)
+    made = node.output[0]
     # a text is the reason why the weight cannot be read
     if isinstance(found, str):
         floats.reasons[made] = found
         return
     floats.changes.append(node.op_type)
-    is_rows, slots = node.op_type == ROWS, NAMES[node.op_type]
+    is_rows = node.op_type == ROWS
+    slots = NAMES[node.op_type]
     own = tuple(name for slot, name in enumerate(node.input) if name and slot in slots)
     # one weight may be read by several nodes
     if own not in floats.joined:
@@ -237,18 +239,16 @@ class _Floats:
             QUANTIZE: self._quantize,
             DEQUANTIZE: self._dequantize,
             DYNAMIC: self._dynamic,
-            PRODUCT: partial(_of_blocks, self),
-            ROWS: partial(_of_blocks, self),
+            # weights in blocks
+            **dict.fromkeys(NAMES, partial(_of_blocks, self)),
         }
-        handler = handlers.get(node.op_type)
-        if handler is None and node.op_type in _PLAIN:
-            handler = self._linear
+        handler = self._linear if node.op_type in _PLAIN else handlers.get(node.op_type)
         if handler is None and node.op_type in _MOVING and self._moves(node):
             handler = self._moved
         if handler is not None:
             made = list(handler(node))
-            yield from self.before  # constants that the handler needed first
-            yield from made
+            # constants that the handler needed come first
+            yield from self.before + made
             self.before = []
 
     def _current(self, node: NodeProto) -> NodeProto:

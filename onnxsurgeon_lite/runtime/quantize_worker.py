@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,12 +55,12 @@ def dynamic(request: Request) -> None:
 def blocked(request: Request) -> None:
     """Quantize the weights of MatMul in blocks, first those of one width, then those of the next."""
     # The tool reads and writes tensors by onnx_ir, which nothing installs with onnxruntime. onnx does the same.
-    sys.modules["onnx_ir"] = tensors = ModuleType("onnx_ir")
-    vars(tensors).update(
+    tensors: Any = SimpleNamespace(
         from_proto=lambda proto: SimpleNamespace(numpy=lambda: numpy_helper.to_array(proto)),
         Tensor=numpy_helper.from_array,
         serde=SimpleNamespace(serialize_tensor=lambda proto: proto),
     )
+    sys.modules["onnx_ir"] = tensors
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     model, widths = request["model"], request["widths"]

@@ -213,7 +213,7 @@ def test_parameters_that_could_be_joined_in_many_ways_are_tried_once():
     stored = np.ones((2, 4), np.float32)
     heads = {f"p{number}": Head.of(stored) for number in range(20)}
     grid = Grid(np.ones((31, 1)), np.zeros((31, 1)), 0, 15, 1, 4)
-    blocks = Blocks(np.ones((31, 4), np.uint8), grid, np.dtype(np.float32), 4)
+    blocks = Blocks(np.full((31, 2), 0x11, np.uint8), (31, 4), grid, np.dtype(np.float32), 4)
     nothing = Belonging(GraphIndex.of(packages.decoder(packages.checkpoint())), {})
     began = time.monotonic()
 

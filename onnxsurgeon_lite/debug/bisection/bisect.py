@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_f
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.precision import may_be_rounded, tell_precision
-from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import FORMS, as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, add_causes, are_own
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
@@ -119,57 +119,23 @@ def bisect(
         RuntimeFailure: the runtime cannot run the model.
     """
     search = search or Search()
-    # A quantized model against its float model is another kind of search: each value errs, by what its quantizer
-    # rounds. `values` is None unless the model is quantized and the references are those of a float model.
     index = GraphIndex.of(model)
-    written = expanded(index)
-    values = FloatValues.of(written[0] if written else index, references, feeds)
-    own = values is not None and are_own(values, runtime, search.tolerance)
-
-    def of_float(values: FloatValues) -> BisectResult:
-        # bisects the optimized graph against the model's own unoptimized values
-        def again(own: ReferenceSet) -> BisectResult:
-            looked = replace(search.inner, look="optimized")
-            return bisect(model, own, feeds, runtime, optimized, looked, progress)
-
-        # run() calls `again` where only optimization moves the outputs
-        held = QuantizedSearch(
-            values,
-            index,
-            runtime,
-            optimized,
-            search.tolerance,
-            search.memory,
-            search.quick,
-            changed,
-            again,
-            progress,
-        )
-        result = held.run()
-        if written:
-            return as_written(result, index, *written)
-        if search.explain is not None and not search.quick:
-            # a cause is proved by searching the edited model, without causes of its own
-            plain = replace(search.inner, explain=None)
-            add_causes(
-                result,
-                model,
-                lambda edited: bisect(edited, references, feeds, runtime, None, plain, progress),
-            )
-        return result
-
-    if values is not None and not own:
-        return of_float(values)
-    # the usual search: every value has its reference in the model's own precision
     judge = AgainstReferences.of(index, search.tolerance).for_references(references)
     judge.references = references
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
+    # The model is compared as it is written first: one whose own values these are needs no weights in float. Operators
+    # that quantize what they compute do.
+    values = None if FORMS.keys() & index.operators else FloatValues.of(index, references, feeds)
+    own = values is not None and are_own(values, runtime, search.tolerance)
+    if not own and (found := _against_float(job, values)):
+        return found
+    # the usual search: every value has its reference in the model's own precision
     started = time.monotonic()
     try:
         result = job.run()
         lost = result.verdict == "mismatch" and not result.culprits and search.look is None
-        if values is not None and lost:  # all that differs may be what the optimizer rounds
-            return of_float(values)
+        if own and lost:  # all that differs may be what the optimizer rounds
+            return _against_float(job, values) or result
         if search.explain is not None and not search.quick and result.culprits:
             samples, seconds = [(references, feeds)] + list(others), time.monotonic() - started
             case = Case(
@@ -191,6 +157,48 @@ def bisect(
         raise
     finally:
         job.journal.close()
+
+
+def _against_float(job: "_Bisection", values: FloatValues | None) -> BisectResult | None:
+    """Bisect a quantized model against values of its float model; None for any other model or references.
+
+    This is another kind of search: each value errs, by what its quantizer rounds.
+    """
+    index, search, references = job.index, job.search, job.judge.references
+    written = expanded(index)
+    if written or values is None:
+        values = FloatValues.of(written[0] if written else index, references, job.feeds)
+    if values is None:
+        return None
+
+    # a search within this one, of an edited model or against other values
+    def again(
+        model: Model, stored: ReferenceSet, how: Search, also: Runtime | None = None
+    ) -> BisectResult:
+        return bisect(model, stored, job.feeds, job.runtime, also, how, job.progress)
+
+    # where only optimization moves the outputs, the optimized graph is bisected against the model's own values
+    looked = replace(search.inner, look="optimized")
+    held = QuantizedSearch(
+        values,
+        index,
+        job.runtime,
+        job.optimized,
+        search.tolerance,
+        search.memory,
+        search.quick,
+        job.changed,
+        lambda own: again(index.model, own, looked, job.optimized),
+        job.progress,
+    )
+    result = held.run()
+    if written:
+        return as_written(result, index, *written)
+    if search.explain is not None and not search.quick:
+        # a cause is proved by searching the edited model, without causes of its own
+        plain = replace(search.inner, explain=None)
+        add_causes(result, index.model, lambda edited: again(edited, references, plain))
+    return result
 
 
 @dataclass

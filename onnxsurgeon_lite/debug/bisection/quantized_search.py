@@ -47,8 +47,6 @@ _RUNS = 8  # with noise
 _TRIED = 8  # values that tell whose references they are
 _ROOM = 2.0  # rounding may make this much more than the largest that so many runs showed
 
-Again = Callable[[ReferenceSet], BisectResult]
-
 
 @dataclass
 class QuantizedSearch:
@@ -68,7 +66,7 @@ class QuantizedSearch:
     budget: int
     quick: bool
     changed: Mapping[str, Array]
-    again: Again
+    again: Callable[[ReferenceSet], BisectResult]
     progress: Progress
 
     def run(self) -> BisectResult:

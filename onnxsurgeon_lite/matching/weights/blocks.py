@@ -6,7 +6,7 @@ parameters that were rounded to it; `block_finding` says which blocks are not wh
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 from onnx import NodeProto
@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
 from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.names import first
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, Wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide
 
 _ALIKE = 0.5  # the least cosine similarity of a rounded parameter
 _ROUNDED = 0.52  # the largest error of rounding, in quanta: a half, and what a narrow scale rounds
@@ -101,14 +101,14 @@ def find_blocks(
         read: reads the numbers of a parameter.
         belonging: decides by names among parameters that are equally near.
     """
-    if blocks.integers.ndim != _MATRIX:
+    if len(blocks.shape) != _MATRIX:
         return None
-    nearest = partial(_nearest, name, blocks, _rows_of(blocks), heads, belonging)
+    nearest = _Nearest(name, blocks, heads, belonging).at
 
     # the parameters that the rows from `start` on consist of
     @cache
     def joined(start: int, most: int = _JOINED) -> list[str] | None:
-        if start == len(blocks.integers):
+        if start == blocks.shape[0]:
             return []
         for each in nearest(start) if most else ():
             rest = joined(start + heads[each].shape[0], most - 1)
@@ -125,37 +125,34 @@ def find_blocks(
     return BlockWeight(blocks, tuple(parameters), stored)
 
 
-def _nearest(
-    name: str,
-    blocks: Blocks,
-    row: Callable[[int], Wide],
-    heads: Mapping[str, Head],
-    belonging: Belonging,
-    start: int,
-) -> list[str]:
-    """Return the parameters that may be in a weight from row `start` on, the most alike first.
+@dataclass(frozen=True)
+class _Nearest:
+    """Finds the parameters that may be in a weight from some row on."""
 
-    Only the row of each head is compared, a cheap and sure sign. Among equals, one that belongs there by its name is
-    the first.
-    """
-    near = []
-    count, width = blocks.integers.shape
-    for parameter, head in heads.items():
-        # the parameter is wider or narrower, or longer than the rest of the weight
-        if head.shape[1] != width or start + head.shape[0] > count:
-            continue
-        alike = round(_cosine(row(start + head.place), head.row), 3)
-        if alike > _ALIKE:
-            near.append((-alike, bool(belonging.rival(name, parameter)), parameter))
-    return [parameter for *_, parameter in sorted(near)]
+    name: str
+    blocks: Blocks
+    heads: Mapping[str, Head]
+    belonging: Belonging
 
+    def at(self, start: int) -> list[str]:
+        """Return them, the most alike first; among equals, one that belongs there by its name is the first.
 
-def _rows_of(blocks: Blocks) -> Callable[[int], Wide]:
-    """Return a function that gives a row of the weight as numbers."""
-    if blocks.is_by_rows:
-        return lambda at: np.asarray(blocks.part(slice(at, at + 1)).numbers()[0], np.float64)
-    whole = blocks.numbers()
-    return lambda at: np.asarray(whole[at], np.float64)
+        Only the row of each head is compared, a cheap and sure sign.
+        """
+        near = []
+        count, width = self.blocks.shape
+        for parameter, head in self.heads.items():
+            # the parameter is wider or narrower, or longer than the rest of the weight
+            if head.shape[1] != width or start + head.shape[0] > count:
+                continue
+            at = start + head.place
+            row = self.blocks.part(slice(at, at + 1)).numbers()[0].astype(np.float64)
+            size = np.linalg.norm(row) * np.linalg.norm(head.row)
+            alike = round(float(row @ head.row / size), 3) if size else 0.0
+            if alike > _ALIKE:
+                rivals = bool(self.belonging.rival(self.name, parameter))
+                near.append((-alike, rivals, parameter))
+        return [parameter for *_, parameter in sorted(near)]
 
 
 def block_finding(weight: BlockWeight) -> str:
@@ -176,7 +173,8 @@ def block_finding(weight: BlockWeight) -> str:
 
 
 def _described(weight: BlockWeight, row: int, block: int) -> str:
-    if weight.blocks.is_by_rows:
+    # blocks along rows: a row can be read alone
+    if weight.blocks.grid.axis % 2:
         return _Parted.of(weight.part(slice(row, row + 1))).described(0, block, row)
     return _Parted.of(weight).described(row, block, row)
 
@@ -189,48 +187,42 @@ class _Parted:
         integers: less their zero points.
         stored: the numbers that they should be rounded from.
         scale, zero: of each block.
-        is_end: the integer is the first or last of its range.
+        allowed: the largest distance to them that rounding explains, in quanta.
     """
 
     integers: Wide
     stored: Wide
     scale: Wide
     zero: Wide
-    is_end: "np.ndarray[Shape, np.dtype[np.bool_]]"
+    allowed: Wide
 
     @classmethod
     def of(cls, weight: BlockWeight) -> "_Parted":
-        grid, transpose = weight.blocks.grid, not weight.blocks.is_by_rows
-        arrays = (weight.blocks.integers, weight.stored, grid.scale, grid.zero)
+        blocks = weight.blocks
+        grid = blocks.grid
+        integers = blocks.integers.astype(np.float64)
+        is_end = (integers <= grid.low) | (integers >= grid.high)
+        moved = integers - grid.origin(blocks.shape)
+        stored = weight.stored.astype(np.float64)
+        allowed = np.where(is_end, _CUT, _ROUNDED)
         # blocks along the last axis; the other layout is transposed
-        integers, stored, scale, zero = (
-            np.asarray(array.T if transpose else array, np.float64) for array in arrays
-        )
-        # rows are padded to whole blocks; what is filled up counts as exact
-        rows, columns = integers.shape
+        whole = [a if grid.axis else a.T for a in (moved, stored, allowed, grid.scale, grid.zero)]
+        # rows are padded to whole blocks: what is filled up is 0 on both sides, whatever the zero point
+        rows, columns = whole[0].shape
         pad = ((0, 0), (0, -columns % grid.block))
-        parted = [np.pad(each, pad).reshape(rows, -1, grid.block) for each in (integers, stored)]
-        filled = np.pad(np.ones((rows, columns)), pad).reshape(parted[0].shape) > 0
+        shape = (rows, -1, grid.block)
+        filled = [
+            np.pad(array, pad, constant_values=value).reshape(shape)
+            for array, value in zip(whole, (0, 0, np.inf), strict=False)
+        ]
         # a block of zeros has scale 0
-        wide = np.where(scale == 0, 1.0, scale)
-        is_end = (parted[0] <= grid.low) | (parted[0] >= grid.high)
-        # padding has the integer 0 and the number 0
-        moved = np.where(filled, parted[0] - zero[..., None], 0.0)
-        return cls(moved, parted[1], wide, zero, is_end)
-
-    @property
-    def error(self) -> Wide:
-        """The distance to the parameter, in quanta."""
-        return np.asarray(self.integers - self.stored / self.scale[..., None])
-
-    @property
-    def allowed(self) -> Wide:
-        """The largest distance that rounding explains, in quanta."""
-        return np.where(self.is_end, _CUT, _ROUNDED)
+        wide = np.where(whole[3] == 0, 1.0, whole[3])
+        return cls(filled[0], filled[1], wide, whole[4], filled[2])
 
     def judged(self) -> tuple[Array, Wide]:
         """Return for each block whether rounding does not explain it, and its error (RMS) in quanta."""
-        error = np.abs(self.error)
+        # the distance to the parameter, in quanta
+        error = np.abs(self.integers - self.stored / self.scale[..., None])
         size = np.sqrt(np.square(error).mean(-1))
         return np.asarray((error > self.allowed).any(-1)), np.asarray(size, np.float64)
 
@@ -240,8 +232,10 @@ class _Parted:
         Args:
             title: the number of the row in the whole weight.
         """
-        integers, stored = self.integers[row, block], self.stored[row, block]
-        scale, allowed = self.scale[row, block], self.allowed[row, block]
+        integers = self.integers[row, block]
+        stored = self.stored[row, block]
+        scale = self.scale[row, block]
+        allowed = self.allowed[row, block]
         where = f"block {block} of row {title}"
         # a whole shift is another zero point, a factor another scale
         shift = float(np.rint(np.median(integers - stored / scale)))
@@ -255,8 +249,3 @@ class _Parted:
         if fits and (np.abs(integers - stored / fits) <= allowed + 0.1).all():
             return f"the scale of {where} is {scale:.6g}, {fits:.6g} fits"
         return f"{where} holds other numbers"
-
-
-def _cosine(one: Wide, other: Wide) -> float:
-    size = np.linalg.norm(one) * np.linalg.norm(other)
-    return float(one @ other / size) if size else 0.0

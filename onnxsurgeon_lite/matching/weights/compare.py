@@ -435,8 +435,10 @@ class _WeightSearch:
                     ),
                     key=lambda each: each.max_abs,
                 )
-                listed, finding = ", ".join(weight.parameters), block_finding(weight)
-                how, parts = f"rounded with {blocks.bits} bits", weight.parameters
+                listed = ", ".join(weight.parameters)
+                finding = block_finding(weight)
+                how = f"rounded with {blocks.bits} bits"
+                parts = weight.parameters
                 self.found[name] = Weight(name, listed, how, same, finding, parts=parts)
                 self.used.update(weight.parameters)
 

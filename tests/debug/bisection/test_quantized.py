@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -356,7 +357,7 @@ def test_what_an_unknown_quantized_operator_makes_is_not_said_to_agree_or_to_be_
     made, monkeypatch
 ):
     case = made("embedded")
-    monkeypatch.delitem(expanding._FORMS, "QLinearSoftmax")
+    monkeypatch.delitem(expanding.FORMS, "QLinearSoftmax")
 
     result = case.bisect(case.quantize("operators", quant_format=QuantFormat.QOperator))
 
@@ -782,6 +783,30 @@ def test_weights_of_four_bits_against_own_values_are_held_to_these(made, few_bit
 
     assert [result.verdict for result in results] == ["agrees", "mismatch"]
     assert [c.name for c in results[1].culprits] == ["u_Q4"]
+
+
+def test_weights_of_four_bits_stay_where_they_are_against_own_values(tmp_path):
+    """Apart, their integers alone would take a byte each, and their floats four."""
+    rows, columns = 1024, 8192
+    codes = np.random.default_rng(0).integers(0, 256, (columns, rows // 32, 16), np.uint8)
+    text = f"""net (float[1,{rows}] x) => (float[1,{columns}] y) {{
+        h = com.microsoft.MatMulNBits <K = {rows}, N = {columns}, bits = 4, block_size = 32> (x, codes, scales)
+        y = LeakyRelu <alpha = 0.1> (h) }}"""
+    model = parsed(text, codes=codes, scales=np.full((columns, rows // 32), 0.01, np.float32))
+    model.opset_import.add(domain="com.microsoft", version=1)
+    wrong = altered(model)
+    wrong.graph.node[1].attribute[0].f = 0.2
+    paths = [tmp_path / "wrong.onnx", tmp_path / "right.onnx"]
+    for path, each in zip(paths, (wrong, model), strict=True):
+        onnx.save(each, path, save_as_external_data=True, location=f"{path.stem}.data")
+
+    tracemalloc.start()
+    result = osl.bisect(paths[0], against=paths[1], feeds={"x": random(1, rows)}, cause=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert [culprit.op_type for culprit in result.culprits] == ["LeakyRelu"]
+    assert peak < rows * columns
 
 
 def test_what_the_optimizer_rounds_in_weights_of_four_bits_is_no_fault(made):

@@ -126,10 +126,6 @@ class Examination:
                 fault.findings = self._why(fault.value)
         return _one_each(sorted(by_node.values(), key=lambda fault: index.places[fault.position]))
 
-    def seen(self, name: str, array: Array) -> Wide:
-        """Return a value as the quantizer behind it sees it: within its range."""
-        return _seen(self.values.quantizers.grids.get(name), array)
-
     def _wrong_values(self) -> Iterator[Fault]:
         done = 0
         for names in self._chunks():
@@ -186,7 +182,7 @@ class Examination:
                     continue
                 moved = _difference(*pair)
                 if moved.shape == reference.shape:
-                    seen = _finite(self.seen(name, reference))
+                    seen = _finite(_seen(self.values.quantizers.grids.get(name), reference))
                     floor.noise.append(Errors.of(moved, seen, self._axis(name), floor.shifts))
                 floor.largest = max(floor.largest, float(np.abs(moved).max(initial=0.0)))
         self.floors |= floors

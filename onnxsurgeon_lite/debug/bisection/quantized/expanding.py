@@ -36,7 +36,7 @@ class _Form:
 
     @classmethod
     def of(cls, node: NodeProto) -> "_Form | None":
-        form = _FORMS.get(node.op_type)
+        form = FORMS.get(node.op_type)
         if form is None or integer(node, "channels_last"):
             return None
         return (
@@ -48,7 +48,7 @@ class _Form:
 # and the zero point of the result follow.
 _OF_TWO = "MatMul Add Mul"
 _OF_ONE = "Sigmoid Softmax LeakyRelu GlobalAveragePool AveragePool ReduceMean"
-_FORMS = {
+FORMS = {
     "QLinearConv": _Form("Conv", (0, 3), 6, 8),
     "QGemm": _Form("Gemm", (0, 3), 7, 6),
     **{f"QLinear{name}": _Form(name, (0, 3), 6) for name in _OF_TWO.split()},
@@ -92,8 +92,9 @@ def _of_blocks(model: ModelProto, node: NodeProto, blocks: Blocks) -> Iterator[N
     # MatMulNBits stores its weight [columns, rows] in blocks along the rows. Each block becomes a row of a matrix that
     # DequantizeLinear reads with one scale a row; then the blocks are joined, padding is cut, and the matrix
     # transposed.
-    made, grid, (columns, rows) = node.output[0], blocks.grid, blocks.integers.shape
-    weight, bias = f"{made}{_OPERAND}1", operand(node, 5)
+    made, grid, (columns, rows) = node.output[0], blocks.grid, blocks.shape
+    weight = f"{made}{_OPERAND}1"
+    bias = operand(node, 5)
     padded = np.pad(blocks.integers, ((0, 0), (0, -rows % grid.block)))
     arrays = {
         1: padded.reshape(-1, grid.block),
