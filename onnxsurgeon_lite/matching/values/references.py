@@ -212,7 +212,9 @@ def alignment(
             ),
         ),
         doubts=tuple(filter(None, [lost_note(matching), _doubt(matching)])),
-        left_over=tuple(_left_over(matching, named, index, dict(zip(returned, held, strict=True)))),
+        left_over=tuple(
+            _left_over(matching, theirs, side, index, dict(zip(returned, held, strict=True)))
+        ),
         exchanged=_exchanged(held, returned, index),
     )
 
@@ -292,22 +294,26 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
 
 
 def _left_over(
-    matching: Matching, references: ReferenceSet, index: GraphIndex, held: Mapping[str, str]
+    matching: Matching, theirs: Side, ours: Side, index: GraphIndex, held: Mapping[str, str]
 ) -> list[str]:
-    """Return the references after the last matched one, without feeds and those of modules that the model lacks.
+    """Return the references after the last matched one, without feeds.
 
-    Where every output has a reference, what only inner modules returned is no part of the export.
+    Where every output has a reference, what only inner modules returned is no part of the export. A reference of a
+    module that the model lacks is one only where it may be an output: has the shape of one.
 
     Args:
         held: the references of outputs, and the value of the model that each is.
     """
-    place = {name: number for number, name in enumerate(references.entries)}
+    place = {name: number for number, name in enumerate(theirs.facts)}
     # what follows the last match was probably not exported
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
     rest = [name for name in matching.only_a if place[name] > last]
     if set(index.outputs) <= set(held.values()):
         rest = [name for name in rest if name in held]
-    return [name for name in rest if name not in matching.lost_names and name not in index.inputs]
+    # a module that the export left out at its end is lost, too
+    shapes = {ours.facts[name].shape for name in ours.outputs}
+    lost = {name for name in matching.lost_names if theirs.facts[name].shape not in shapes}
+    return [name for name in rest if name not in lost and name not in index.inputs]
 
 
 # Where equal names also agree in operators and wiring, no numbers are needed.

@@ -113,7 +113,12 @@ def _by_outputs(table: PairTable) -> None:
     for module, (reference, *further_calls) in deepest_first:
         # a folded BatchNorm is what the convolution before it returns
         values = leaving.get(folded.get(module, module), [])
-        if further_calls or len(values) != 1 or module in folded.values():
+        # one reference of several calls: a hook that overwrites keeps the last, another the first
+        second = f"{module}_1"
+        is_one_of_several = second in leaving and second not in returned
+        if further_calls or is_one_of_several:
+            continue
+        if len(values) != 1 or module in folded.values():
             continue
         value = values[0]
         if not reference.returned and (inside[module] != 1 or value.op == "Transpose"):

@@ -770,3 +770,77 @@ def test_a_normalization_that_changes_little_has_its_own_value_not_its_input(tmp
 
     assert [culprit.name for culprit in result.culprits] == [norm]
     assert "epsilon of LayerNormalization" in str(result)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_an_export_without_the_last_module_does_not_agree_with_hooks(tmp_path, dynamo):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16), torch.nn.LayerNorm(16)
+    ).eval()
+    x, hooked = torch.randn(3, 16), {}
+    for name, module in net.named_children():
+        module.register_forward_hook(
+            lambda _, args, made, name=name: hooked.update({name: made.detach().numpy()})
+        )
+    hooked["final"] = net(x).detach().numpy()
+    np.savez(tmp_path / "hooks.npz", **hooked)
+    for path, module in (("right.onnx", net), ("wrong.onnx", net[:3])):
+        torch.onnx.export(
+            module, (x,), tmp_path / path, dynamo=dynamo, opset_version=18, input_names=["x"]
+        )
+
+    right, wrong = (
+        osl.bisect(tmp_path / path, tmp_path / "hooks.npz", feeds={"x": x.numpy()})
+        for path in ("right.onnx", "wrong.onnx")
+    )
+
+    assert right.verdict == "agrees"
+    assert wrong.verdict == "inconclusive"
+    assert any("after the last match" in note and "'3'" in note for note in wrong.notes)
+    given = tmp_path / "wrong.onnx", tmp_path / "hooks.npz"
+    assert not osl.compare_sets(*given, feeds={"x": x.numpy()}).match
+
+
+class Shared(torch.nn.Module):
+    """One layer, called three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.dense = torch.nn.Linear(8, 16), torch.nn.Linear(16, 16)
+        self.dropout, self.norm = torch.nn.Dropout(0.1), torch.nn.LayerNorm(16)
+
+    def forward(self, x):
+        x = self.up(x)
+        for _ in range(3):
+            x = self.norm(x + self.dropout(self.dense(torch.tanh(x))))
+        return x
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_layer_that_is_called_three_times_is_told_by_the_last_call_that_a_hook_kept(
+    tmp_path, dynamo
+):
+    torch.manual_seed(0)
+    net, x, hooked = Shared().eval(), torch.randn(2, 9, 8), {}
+    for name, module in net.named_children():
+        module.register_forward_hook(
+            lambda _, args, made, name=name: hooked.update({name: made.detach().numpy()})
+        )
+    hooked["y"] = net(x).detach().numpy()
+    np.savez(tmp_path / "hooks.npz", **hooked)
+    path = tmp_path / "net.onnx"
+    how = {"dynamo": dynamo, "opset_version": 18, "input_names": ["x"], "output_names": ["y"]}
+    torch.onnx.export(net, (x,), path, **how)
+    norm = [n.name for n in onnx.load(path).graph.node if n.op_type == "LayerNormalization"][-1]
+    wrong = osl.set_attr(path, f"name:{norm}", {"epsilon": 0.1}).model
+
+    found = [
+        osl.bisect(model, tmp_path / "hooks.npz", feeds={"x": x.numpy()}) for model in (path, wrong)
+    ]
+
+    assert found[0].verdict == "agrees"
+    assert [culprit.name for culprit in found[1].culprits] == [norm]
+    assert "epsilon of LayerNormalization" in str(found[1])
