@@ -580,3 +580,26 @@ def test_float64_of_a_model_that_calls_the_domain_of_onnx_by_its_name(optimized,
     _, how = Float64(observer).evaluate([0], feeds, "y")
 
     assert how == "onnxruntime in float64"
+
+
+def test_a_scale_and_a_shift_of_numbers_that_are_alike_blame_no_constant(tmp_path, runtime):
+    constants = {"w": np.float32(1e-7), "c": random(8, 2, seed=1), "a": random(2, seed=2)}
+    right = parsed(
+        """net (float[2,8] x) => (float[2,2] y) {
+            h = Mul (x, w)
+            t = Tanh (h)
+            m = MatMul (t, c)
+            s = Add (m, a)
+            e = Exp (s)
+            y = Add (e, b)
+        }""",
+        **constants,
+        b=random(2, seed=3),
+    )
+    case = Case(tmp_path, right, runtime)
+    wrong = altered(right, b=np.zeros(2, np.float32))
+
+    found = osl.bisect(wrong, {"x": case.feeds["x"], "y": case.values["y"]}, cause=False)
+
+    (culprit,) = found.culprits
+    assert "wrong constant" not in verdicts(culprit)
