@@ -25,13 +25,17 @@ import language
 import numpy as np
 import onnxruntime
 import other
+import packaged
 import torch
 import vision
 
 import onnxsurgeon_lite as osl
 from subjects import Subject, made
 
-SUBJECTS = {kind.__name__: kind for kind in (*vision.SUBJECTS, *language.SUBJECTS, *other.SUBJECTS)}
+SUBJECTS = {
+    kind.__name__: kind
+    for kind in (*vision.SUBJECTS, *language.SUBJECTS, *other.SUBJECTS, *packaged.SUBJECTS)
+}
 CLOSE = 1e-4  # of the largest number of an output: twenty times what kernels differ by here
 FRESH = 3
 MODES = ("record", "hooks", "record", "final")
