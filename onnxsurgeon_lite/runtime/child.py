@@ -277,10 +277,10 @@ def _starter(_process: int) -> "ThreadPoolExecutor":
     return ThreadPoolExecutor(1, "onnxsurgeon-starter")
 
 
-def _inherited() -> tuple[object, ...]:
+def _inherited() -> object:
     """Return what a child has from its parent: another one needs a child of its own."""
     # the folder's number: it may be removed, and then has no path
-    return os.getpid(), os.stat(os.curdir).st_ino, dict(os.environ)
+    return os.getpid(), os.stat(".").st_ino, dict(os.environ)
 
 
 def _buffer(size: int) -> memoryview:

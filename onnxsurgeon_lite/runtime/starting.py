@@ -51,7 +51,10 @@ def finished(child: Child, options: RuntimeOptions) -> None:
         child.close()
 
 
-def _rested(memory: int, python: str) -> Child | None:
+def _rested(
+    memory: int,
+    python: str,
+) -> Child | None:
     """Return a process that rests, if a new one would be like it."""
     with contextlib.suppress(IndexError):  # there is none, or another thread took the last one
         while True:

@@ -442,13 +442,15 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[Fit]:
         )
         given = e.tolerance
         allowed = _tight(e) if given is None or given.own else given
-        # as many unknowns as numbers fit anything: numbers count that differ by more than is allowed
-        steps = np.diff(np.sort(x)) > allowed.rtol * np.abs(y).max()
-        for needed, scale, offset in _fits(x, y):
-            if needed > steps.sum(1).max():
+        for scale, offset in _fits(x, y):
+            if not (scale.all() and agrees(x * scale + offset, y, allowed)):
                 continue
-            if scale.all() and agrees(x * scale + offset, y, allowed):
-                yield Fit(axis, (1 / scale).reshape(-1), (-offset / scale).reshape(-1))
+            # a scale and a shift fit any two numbers: a third must differ by more than is allowed
+            if offset.any() and (scale != 1).any():
+                steps = np.diff(np.sort(x)) > allowed.rtol * np.abs(y).max()
+                if steps.sum(1).max() < 2:
+                    continue
+            yield Fit(axis, (1 / scale).reshape(-1), (-offset / scale).reshape(-1))
 
 
 def _tight(e: Evidence) -> Tolerance:
@@ -457,19 +459,19 @@ def _tight(e: Evidence) -> Tolerance:
     return Tolerance(allowed.atol / 4, allowed.rtol / 4, allowed.scaled)
 
 
-def _fits(x: Wide, y: Wide) -> Iterator[tuple[int, Wide, Wide]]:
-    """Yield (how many steps its numbers need, scale, offset): a multiple, a shift, both."""
+def _fits(x: Wide, y: Wide) -> Iterator[tuple[Wide, Wide]]:
+    """Yield (scale, offset): a multiple, a shift, both."""
     ones, zeros = np.ones((len(x), 1)), np.zeros((len(x), 1))
     # least squares for each row: y = scale * x, y = x + offset, y = scale * x + offset
     power = (x * x).sum(1, keepdims=True)
     scale = np.divide((x * y).sum(1, keepdims=True), power, out=ones.copy(), where=power > 0)
-    yield 0, scale, zeros
-    yield 0, ones, (y - x).mean(1, keepdims=True)
+    yield scale, zeros
+    yield ones, (y - x).mean(1, keepdims=True)
     mean_x, mean_y = x.mean(1, keepdims=True), y.mean(1, keepdims=True)
     spread = ((x - mean_x) ** 2).sum(1, keepdims=True)
     slope = ((x - mean_x) * (y - mean_y)).sum(1, keepdims=True)
     scale = np.divide(slope, spread, out=ones.copy(), where=spread > 0)
-    yield 2, scale, mean_y - scale * mean_x
+    yield scale, mean_y - scale * mean_x
 
 
 def _wrong_node(e: Evidence) -> str:

@@ -134,10 +134,8 @@ def _is_normalized(before: RunValue, after: RunValue) -> bool:
     """Return whether each channel of a value is that of the one before, scaled and shifted."""
     if not is_array(before) or not is_array(after) or before.shape != after.shape:
         return False
-    if after.ndim < 3 or after[:, 0].size < _LEAST:
-        return False
     # a Dropout that does nothing returns what it gets
-    if np.array_equal(before, after):
+    if after.ndim < 3 or after[:, 0].size < _LEAST or np.array_equal(before, after):
         return False
     channels = zip(np.moveaxis(before, 1, 0), np.moveaxis(after, 1, 0), strict=True)
     with np.errstate(all="ignore"):

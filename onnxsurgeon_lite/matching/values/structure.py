@@ -116,9 +116,7 @@ def _by_outputs(table: PairTable) -> None:
         # one reference of several calls: a hook that overwrites keeps the last, another the first
         second = f"{module}_1"
         is_one_of_several = second in leaving and second not in returned
-        if further_calls or is_one_of_several:
-            continue
-        if len(values) != 1 or module in folded.values():
+        if further_calls or is_one_of_several or len(values) != 1 or module in folded.values():
             continue
         value = values[0]
         if not reference.returned and (inside[module] != 1 or value.op == "Transpose"):
