@@ -99,8 +99,8 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
-    # values whose type inference cannot find: not tried again
-    _without_type: set[str] = field(default_factory=set)
+    # values of whose types inference finds no more than is known: not tried again
+    settled: set[str] = field(default_factory=set)
     _questions: int = 0  # how many look-ups there were
 
     @classmethod
@@ -332,7 +332,7 @@ class GraphIndex:
             try:
                 inferred = self._inferred(positions, data_prop, states)
             except RuntimeFailure:
-                self._without_type |= unknown  # the next look goes on without them
+                self.settled |= unknown  # the next look goes on without them
                 raise
             found = dict[str, TypeProto]()
             for info in reversed(inferred):  # the last values of a prefix are wanted
@@ -351,7 +351,7 @@ class GraphIndex:
             # the next attempt knows the states of loops whose shape stays
             kinds = {info.name: info.type for info in inferred if info.HasField("type")}
             states = self._loop_states(positions, kinds)
-        self._without_type |= unknown
+        self.settled |= unknown
 
     def foresee(self, names: Iterable[str]) -> None:
         """Start to infer the types that `learn_types` will be asked for next, all at once."""
@@ -368,7 +368,7 @@ class GraphIndex:
             for name in names
             if name not in self.types
             or (not is_complete(self.types[name]) and self.producer.get(name) is not None)
-        } - self._without_type
+        } - self.settled
 
     def inferred_outputs(self) -> dict[str, TypeProto]:
         """Infer the types of the graph's outputs from the inputs and weights alone, without reading declarations.

@@ -545,8 +545,8 @@ def _hold_only(kept: int) -> None:
 def _data_size() -> int:
     """Return the bytes of memory that count at the limit."""
     # the sixth number: pages of data and stack
-    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
-        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 

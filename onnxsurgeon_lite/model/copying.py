@@ -56,8 +56,7 @@ def _copy_data(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
             offset, length = offset + done, length - done
     out.seek(0, os.SEEK_END)  # the kernel moved the end, not Python's position
     if length:
-        for block in file.blocks(offset, length):
-            out.write(block)
+        out.writelines(file.blocks(offset, length))
 
 
 def same_contents(one: DataFile, other: DataFile) -> bool:

@@ -149,15 +149,17 @@ class Insert:
         # found again by its output: positions changed
         node = after.nodes[after.makers([made])[0]]
         # with `before`, the new name stands for the value, with its type
-        read = {new: value} if self.before else {}
-        known = {name: read.get(name, name) for name in node.input if read.get(name, name) in index}
+        known = {n: own for n in node.input if (own := value if n == new else n) in index}
         index.learn_types(known.values())
         for name, own in known.items():
             kind = index.type_of(own)
             if kind is not None:
                 after.types[name] = kind
+        # the edit changes nothing before the node, and the whole graph is looked at below, in `follow`
+        after.settled.update(known)
         types = check_node(after, node, f"the new {self.op_type}")
         after.types.update(types)
+        after.settled.update(types)
         # the readers must accept the new type
         for user in after.readers([made])[made]:
             check_node(after, after.nodes[user], after.describe(user))

@@ -265,8 +265,7 @@ class Child:
             return "it closed its connection"
         if code == -9:  # SIGKILL
             return "killed, most likely because memory ran out"
-        how = ending(code)
-        return ": ".join([how] + last)
+        return ": ".join([ending(code)] + last)
 
 
 @functools.cache

@@ -370,7 +370,7 @@ class Runtime:
                 _CODE.sub("", error.message),
                 "look at that node with onnxdbg inspect MODEL --node NODE, or cut before it with onnxdbg extract",
             ) from error
-        headers = _headers(reply)
+        headers = cast(list[_Header], reply["values"])
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
         # a runtime that left values out gets a model for each value from now on
         absent = set(fetch).union(kept).difference(h["name"] for h in headers)
@@ -397,9 +397,12 @@ class Runtime:
         Raises:
             RuntimeFailure, RuntimeCrash, RuntimeTimeout: a run failed, crashed, or they took too long.
         """
-        timeout = self.options.timeout
         reply = self._child.ask(
-            "profile", timeout=timeout, feeds=named_pairs(feeds), fetch=list(fetch), runs=runs
+            "profile",
+            timeout=self.options.timeout,
+            feeds=named_pairs(feeds),
+            fetch=list(fetch),
+            runs=runs,
         )
         return Path(str(reply["file"]))
 
@@ -407,8 +410,8 @@ class Runtime:
         """Yield stored values, one by one."""
         if names:
             with self._child.lock:
-                headers = _headers(self._child.ask("get", names=list(names)))
-                yield from self._receive_all(headers)
+                reply = self._child.ask("get", names=list(names))
+                yield from self._receive_all(cast(list[_Header], reply["values"]))
 
     def signatures(self, names: Sequence[str]) -> Iterator[tuple[str, Shape, Signature | None]]:
         """Yield (name, shape, signature) of stored tensors, which stay in the child; `SIGNED` lists the dtypes."""
@@ -495,11 +498,6 @@ def _byte_count(header: _Header) -> int:
         case {"data_type": int(data_type), "shape": list(shape)} if "strings" not in header:
             return dtypes.byte_count(data_type, shape)
     return 0
-
-
-def _headers(reply: Mapping[str, object]) -> list[_Header]:
-    headers = reply["values"]
-    return headers if isinstance(headers, list) else []
 
 
 def _name_nodes(proto: ModelProto) -> None:

@@ -83,7 +83,7 @@ def _shape(node: NodeProto, types: Mapping[str, TypeProto], rest: int | None) ->
         return [-1 if place in unknown else dim.dim_value for place, dim in enumerate(after)]
     # The computed shape has a -1 itself: then it refuses empty tensors already, and both may be used.
     if rest in unknown and set(unknown) <= {*kept, rest}:
-        own = {place: 0 for place in unknown} | {rest: -1}
+        own = dict.fromkeys(unknown, 0) | {rest: -1}
         return [own.get(place, dim.dim_value) for place, dim in enumerate(after)]
     return None
 

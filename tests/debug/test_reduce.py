@@ -20,7 +20,7 @@ from kit.planted import FAILURES, MODULE
 from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.reduction import shrinking
 from onnxsurgeon_lite.debug.reduction.asking import Questions
-from onnxsurgeon_lite.debug.reduction.conditions import FailingProgram, Reason, alike
+from onnxsurgeon_lite.debug.reduction.conditions import Condition, FailingProgram, Reason, alike
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.feeds import Recipe
@@ -438,6 +438,21 @@ def test_the_recipe_makes_the_result_of_the_first_model(tmp_path):
 def test_a_ratio_that_is_no_number_is_refused():
     with pytest.raises(UsageError, match="slower=much says no ratio"):
         osl.reduce(osl.build(CHAIN), "slower=much")
+
+
+def test_settings_whose_times_are_compared_let_threads_spin_unless_they_say_otherwise():
+    begun: list[osl.RuntimeOptions] = []
+    usual, silent = (
+        osl.RuntimeOptions(),
+        osl.RuntimeOptions(settings=(("session.intra_op.allow_spinning", "0"),)),
+    )
+    for kind, pattern in (("slower", "2"), ("nan", "")):
+        condition = Condition(begun.append, usual, usual, None, kind, pattern)
+        condition.started(usual)
+        condition.started(silent)
+
+    spins = [dict(options.settings).get("session.intra_op.allow_spinning") for options in begun]
+    assert spins == ["1", "0", None, "0"]
 
 
 def test_a_program_that_is_not_there_is_refused():

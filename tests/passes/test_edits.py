@@ -46,9 +46,10 @@ from onnxsurgeon_lite import model as model_package
 from onnxsurgeon_lite.api import edit as api_edit
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph import index as index_module
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.check import check
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, Indexed
 from onnxsurgeon_lite.passes.build import add_initializers, parse_text
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
@@ -517,6 +518,45 @@ CONCATENATED = """
         s = Add(t, b)
         y = Concat <axis = 1> (x, s)
     }"""
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_node_among_values_without_a_shape_is_inferred_alone(before, monkeypatch):
+    model = without_shapes()
+    asked = []
+    infer = index_module.infer_encoded
+    monkeypatch.setattr(
+        index_module, "infer_encoded", lambda *a, **k: asked.append(a) or infer(*a, **k)
+    )
+    model.index.learn_types(model.index.producer)
+    learned = len(asked)
+
+    done = Insert("h", "Add", inputs=("h", "x"), before=before).apply(model).model
+
+    assert learned
+    assert len(asked) == learned
+    assert GraphIndex.of(done).type_of("y").tensor_type.elem_type == TensorProto.FLOAT
+
+
+def test_a_shape_that_only_the_whole_graph_says_must_fit(model_of):
+    model = model_of(
+        "g (float[1,3] x, float[2,3] w, float[2,1] v) => (float[M,N] y)"
+        " { s = Shape(w) h = Concat <axis = 0> (x, x) y = Mul(h, v) }"
+    )
+
+    with pytest.raises(EditError, match="the types do not fit"):
+        Insert("x", "Expand", inputs=("x", "s"), to=("op:Concat",)).apply(model)
+
+
+def without_shapes() -> Indexed:
+    """A model of which inference finds no shape, indexed once for several edits."""
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        "g (float[N] x) => (float[N] y) { h = Relu(x) y = Neg(h) }"
+    )
+    for info in (proto.graph.input[0], proto.graph.output[0]):
+        info.type.tensor_type.ClearField("shape")
+    return Indexed(GraphIndex.of(Model(proto)))
 
 
 @pytest.mark.parametrize(

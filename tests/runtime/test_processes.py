@@ -108,6 +108,26 @@ def test_an_error_comes_out_of_a_pool():
 # a runtime lives as long as it is used
 
 
+@pytest.mark.parametrize("profile", ["", "times"])
+def test_threads_that_wait_spin_only_where_a_run_is_timed(profile, tmp_path):
+    node = helper.make_node("Neg", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    encoded = model.SerializeToString()
+
+    opened = worker.Worker(io.BytesIO(encoded))
+    opened.do_open(
+        opt="none", folder="", providers=["CPUExecutionProvider"], threads=2, lean=False,
+        ops_libraries=[], disabled=[], settings={}, optimized="",
+        profile=profile and str(tmp_path / profile), size=len(encoded),
+    )  # fmt: skip
+
+    options = opened.session.get_session_options()
+    spins = options.get_session_config_entry("session.intra_op.allow_spinning")
+    assert spins == ("1" if profile else "0")
+
+
 def test_a_runtime_lives_on_when_the_thread_that_made_it_ends():
     made: list[Runtime] = []
     thread = threading.Thread(target=lambda: made.append(Runtime()))

@@ -334,9 +334,10 @@ class Place:
         # declare what is known of types, so that edits are checked
         typed = GraphIndex.of(whole.model.with_proto(part))
         typed.learn_types(typed.producer)
-        known = {name: typed.types[name] for name in typed.producer if name in typed.types}
-        declare(part.graph, {n: k for n, k in known.items() if n not in typed.declarations})
+        found = [n for n in typed.producer if n in typed.types and n not in typed.declarations]
+        declare(part.graph, {name: typed.types[name] for name in found})
         index = Indexed(GraphIndex.of(whole.model.with_proto(part))).index
+        index.settled = typed.settled  # else each edit would look for them again
         named = [tensor.name for tensor in others]
         return cls(whole, positions, index, value, samples, judge, observer.runtime, beside, named)
 

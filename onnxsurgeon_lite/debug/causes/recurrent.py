@@ -199,8 +199,10 @@ def cells_of(site: RegionNode) -> list[Cells]:
     if bias is None:
         bias = np.zeros((len(weight), 2 * weight.shape[1]))
     place, seen = site.place, [_directions(site)]
-    for sample in place.samples[1:_SAMPLES]:
-        seen.append(_directions(replace(place, samples=[sample], nearby={}).sites[site.number]))
+    seen += (
+        _directions(replace(place, samples=[sample], nearby={}).sites[site.number])
+        for sample in place.samples[1:_SAMPLES]
+    )
     if not all(seen):
         return []
     # one for each direction, with what enters it in each sample

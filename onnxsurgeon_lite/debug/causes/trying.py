@@ -348,9 +348,9 @@ class SideBySide:
     def of(cls, base: ModelProto) -> "SideBySide":
         """Begin with a model's inputs and functions."""
         proto = copied(base)
-        for several in (proto.graph.node, proto.graph.output, proto.graph.value_info):
+        graph = proto.graph
+        for several in (graph.node, graph.output, graph.value_info, graph.initializer):
             del several[:]
-        del proto.graph.initializer[:]
         return cls(proto, {tensor.name: tensor for tensor in base.graph.initializer})
 
     def add(self, edited: ModelProto) -> dict[str, str]:
