@@ -9,7 +9,7 @@ import pytest
 from _pytest import runner
 from onnx import parser, shape_inference
 
-from kit import AS_WRITTEN, choosing, versions
+from kit import AS_WRITTEN, choosing, exporting, versions
 from kit.advice import Listener
 from kit.older import versions_kept
 from onnxsurgeon_lite import Model, Runtime, load
@@ -59,10 +59,16 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what is slow."""
+    """Mark what is slow; slow files come first, so that none of them is alone at the end."""
     for item in items:
         if choosing.is_slow(item.path, item.nodeid):
             item.add_marker("slow")
+    items.sort(key=lambda item: not choosing.is_slow(item.path))
+
+
+def pytest_runtest_setup():
+    """Let torch export in less time."""
+    exporting.read_table_once()
 
 
 @pytest.hookimpl(wrapper=True)
