@@ -124,9 +124,8 @@ def move(
     """
     from onnxsurgeon_lite.model import loaded, storage
 
-    source = loaded(model)
-    written, notes = storage.move(
-        source,
+    return storage.move(
+        loaded(model),
         location,
         force=force,
         dry_run=dry_run,
@@ -134,7 +133,6 @@ def move(
         min_size=byte_size(min_size),
         tell=progress,
     )
-    return storage.Moved(written, tuple(notes))
 
 
 @spelled

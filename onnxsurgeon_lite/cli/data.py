@@ -92,9 +92,7 @@ def move(
         max_shard: Most bytes of a data file, such as 2GB; 1 for a file for each tensor.
         min_size: Tensors of fewer bytes go into the model.
     """
-    with _announced(model, dry_run) as loaded:
-        moved = call(loaded, progress=plain.show_note)
-    options.show(moved)
+    _in_place(call, model, dry_run)
 
 
 @data.command()
@@ -133,9 +131,7 @@ def gc(call: Callable[..., "Shown"], model: Path, *, dry_run: bool = False) -> N
     $ onnxdbg data gc outside.onnx
     $ onnxdbg data gc outside.onnx --dry-run
     """
-    with _announced(model, dry_run) as loaded:
-        found = call(loaded, progress=plain.show_note)
-    options.show(found)
+    _in_place(call, model, dry_run)
 
 
 @data.command()
@@ -165,6 +161,13 @@ def unstrip(call: "Change", target: Target) -> None:
         original: The model that was stripped.
     """
     _write(call, target)
+
+
+def _in_place(call: Callable[..., "Shown"], model: Path, dry_run: bool) -> None:
+    """Write a model where it is, and say so."""
+    with _announced(model, dry_run) as loaded:
+        done = call(loaded, progress=plain.show_note)
+    options.show(done)
 
 
 def _write(change: "Change", target: Target) -> None:

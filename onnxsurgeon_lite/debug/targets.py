@@ -35,6 +35,8 @@ def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[
         targets = space.names(sorted(comparable - space.ancestors(comparable)))
         shown = joined(targets[:5])
         notes.append(f"no output has a reference: compared {shown} instead")
+    # together: one by one, each may be computed from the inputs on
+    judge.prepare(targets)
     for name in targets:
         _require_fitting(space, judge, name)
     return targets, notes

@@ -9,7 +9,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
-from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.model.messages import attributes_of, operand
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 from onnxsurgeon_lite.tensors.grid import Grid
 
@@ -81,7 +81,7 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
     # an input is omitted only if its name is
     if integers is None or scales is None or (zeros is None) != (not operand(node, slots[2])):
         return "its weight, its scales or its zero points are computed"
-    attributes = {a.name: a.i for a in node.attribute}
+    attributes = attributes_of(node)
     if attributes.get("bits", 4) not in BITS:
         return f"bits = {attributes['bits']} is not known"
     if node.op_type == ROWS:

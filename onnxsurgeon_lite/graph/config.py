@@ -62,7 +62,7 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
     """Return how a model agrees with each field of its configuration that a graph may tell."""
     # models of several kinds have the language model inside
     source = _Source(inner(config, "text_config") or config)
-    graph, found = _Graph(index), []
+    graph, found = _Graph(index, source), []
     if source.number("hidden_size") is None:  # of no language model that is known here
         return ()
     for field, (wanted, read, where) in _FIELDS.items():
@@ -71,7 +71,7 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
             # the names of a number, or a function
             right = source.number(*wanted) if isinstance(wanted, tuple) else wanted(source)
             if right is not None:
-                value = read(graph, source)
+                value = read(graph)
                 place = where if isinstance(where, str) else where(graph)
                 found.append(
                     Agreement(field, _text(right), _text(value), _same(right, value), place)
@@ -207,9 +207,10 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Graph:
-    """What a graph tells of a language model."""
+    """What a graph tells of a language model; `source`: its configuration."""
 
     index: GraphIndex
+    source: _Source
 
     @cached_property
     def attending(self) -> list[NodeProto]:
@@ -222,7 +223,7 @@ class _Graph:
             return found
         raise _NotToldError(f"no node {does}")
 
-    def settings(self, *names: str, default: float | None = None) -> Found:
+    def settings(self, names: Sequence[str], default: float | None = None) -> Found:
         """Return an attribute of each node that attends, under the first name that one has."""
         return tuple(self._setting(node, names, default) for node in self.attending)
 
@@ -242,10 +243,10 @@ class _Graph:
             raise _NotToldError(f"{node.op_type} has no {names[0]}")
         return default
 
-    def scales(self, source: _Source) -> Found:
+    def scales(self) -> Found:
         return tuple(
             # 0 means 1 / sqrt(head), as in onnxruntime
-            self._setting(node, ("scale",), 0.0) or 1 / math.sqrt(source.head)
+            self._setting(node, ("scale",), 0.0) or 1 / math.sqrt(self.source.head)
             for node in self.attending
         )
 
@@ -257,9 +258,7 @@ class _Graph:
         """Return the size of a head, which the cache has."""
         for node in self.attending:
             # past_key: its last axis is the size of a head
-            slots = (3,) if node.op_type == "GroupQueryAttention" else ()
-            reads = [node.input[slot] for slot in slots if slot < len(node.input)]
-            for name in reads:
+            for name in node.input[3:4] if node.op_type == "GroupQueryAttention" else ():
                 last = [dim.dim_value for dim in dims_of(self.index.type_of(name))][-1:]
                 if any(last):
                     return float(last[0])
@@ -345,7 +344,7 @@ class _Graph:
                 return node
         raise _NotToldError("no node looks up the rows of input_ids")
 
-    def embedding_scale(self, source: _Source) -> Found:
+    def embedding_scale(self) -> Found:
         """Return what the embedding is multiplied by; 1 where nothing is."""
         name = _nth(self.embedding.output, 0)
         for position in self.index.users(name):
@@ -353,7 +352,7 @@ class _Graph:
             number = self._single(node) if node.op_type == "Mul" else None
             if number is not None:
                 return number
-        if source.embedding() != 1.0:  # it may be multiplied into the table: not known
+        if self.source.embedding() != 1.0:  # it may be multiplied into the table: not known
             raise _NotToldError(
                 "no Mul by one number follows the embedding, whose table may hold it"
             )
@@ -425,54 +424,51 @@ def _of_attention(attribute: str) -> Callable[[_Graph], str]:
     return lambda graph: f"{attribute} of {len(graph.attending)} {graph.attending[0].op_type}"
 
 
-def _raised(_: _Graph, __: _Source) -> Found:
+def _raised(_: _Graph) -> Found:
     raise _NotToldError("numbers alone do not tell: onnxdbg weights MODEL --against CHECKPOINT")
 
 
 _Wanted = Callable[[_Source], Found | None] | tuple[str, ...]
 _Where = Callable[[_Graph], str] | str
-_Read = Callable[[_Graph, _Source], Found]
+_Read = Callable[[_Graph], Found]
+
+
+def _attribute(
+    wanted: _Wanted, names: Sequence[str], default: float | None = None
+) -> tuple[_Wanted, _Read, _Where]:
+    """Return the row of an attribute of the nodes that attend; see `_Graph.settings`."""
+    return wanted, lambda g: g.settings(names, default), _of_attention(names[0])
+
+
 _FIELDS: Mapping[str, tuple[_Wanted, _Read, _Where]] = {
     "num_hidden_layers": (
         ("num_hidden_layers",),
-        lambda g, _: float(len(g.attending)),
+        lambda g: float(len(g.attending)),
         "the number of nodes that attend",
     ),
-    "num_attention_heads": (
-        ("num_attention_heads",),
-        lambda g, _: g.settings("num_heads", "q_num_heads"),
-        _of_attention("num_heads"),
+    "num_attention_heads": _attribute(("num_attention_heads",), ("num_heads", "q_num_heads")),
+    "num_key_value_heads": _attribute(
+        ("num_key_value_heads", "num_attention_heads"), ["kv_num_heads"]
     ),
-    "num_key_value_heads": (
-        ("num_key_value_heads", "num_attention_heads"),
-        lambda g, _: g.settings("kv_num_heads"),
-        _of_attention("kv_num_heads"),
-    ),
-    "head_dim": (lambda s: s.head, lambda g, _: g.head(), "the size of a head"),
+    "head_dim": (lambda s: s.head, _Graph.head, "the size of a head"),
     "attention scale": (_Source.scale, _Graph.scales, _of_attention("scale")),
-    "sliding_window": (
-        _Source.windows,
-        lambda g, _: g.settings("local_window_size", default=-1.0),
-        _of_attention("local_window_size"),
-    ),
-    "attn_logit_softcapping": (
-        lambda s: s.number("attn_logit_softcapping") or 0.0,
-        lambda g, _: g.settings("softcap", default=0.0),
-        _of_attention("softcap"),
+    "sliding_window": _attribute(_Source.windows, ["local_window_size"], -1.0),
+    "attn_logit_softcapping": _attribute(
+        lambda s: s.number("attn_logit_softcapping") or 0.0, ["softcap"], 0.0
     ),
     "final_logit_softcapping": (
         lambda s: s.number("final_logit_softcapping") or 0.0,
-        lambda g, _: g.final_cap(),
+        _Graph.final_cap,
         "the Tanh before the logits",
     ),
     "rms_norm_eps": (
         ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps"),
-        lambda g, _: g.epsilons(),
+        _Graph.epsilons,
         "epsilon of the norms",
     ),
     "rotary frequencies": (
         _Source.frequencies,
-        lambda g, _: g.frequencies(),
+        _Graph.frequencies,
         _Graph.base,
     ),
     "embedding scale": (
@@ -482,17 +478,17 @@ _FIELDS: Mapping[str, tuple[_Wanted, _Read, _Where]] = {
     ),
     "hidden_size": (
         ("hidden_size",),
-        lambda g, _: g.size(1),
+        lambda g: g.size(1),
         "the columns of the embedding's table",
     ),
     "vocab_size": (
         ("vocab_size",),
-        lambda g, _: g.size(0),
+        lambda g: g.size(0),
         "the rows of the embedding's table",
     ),
     "tie_word_embeddings": (
         lambda s: "tied" if s.config.get("tie_word_embeddings") is True else None,
-        lambda g, _: g.tied(),
+        _Graph.tied,
         "the weights of the embedding and of the head",
     ),
     "norms with 1 + weight": (lambda s: 1.0 if s.is_gemma else None, _raised, ""),

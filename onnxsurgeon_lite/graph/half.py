@@ -5,6 +5,7 @@ from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -40,6 +41,5 @@ def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
 
 def _casts_to_half(node: NodeProto) -> list[int]:
     """Return the half-precision dtype that a node casts to, [] if it does not."""
-    return [
-        a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
-    ]
+    to = integer(node, "to")
+    return [to] if node.op_type == "Cast" and to in HALF else []

@@ -2,20 +2,22 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from onnx import ValueInfoProto
 
 from onnxsurgeon_lite.errors import FeedsError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.matching.samples import empty
 from onnxsurgeon_lite.matching.stages import (
     ONCE,
     PROMPT,
     STEP,
     TOKEN,
     Stage,
+    cache_of,
     carried_in,
-    chained,
     links_of,
 )
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
@@ -125,7 +127,7 @@ class Decoder:
         indexes = [model.session.index for model in models]
         # input of the tokens -> output with their logits
         ((tokens, logits),) = carried_in(indexes, decode).items()
-        carry = carried_in(indexes, sequence or chained(model.stage.cache for model in models))
+        carry = carried_in(indexes, sequence or cache_of(model.stage for model in models))
         if not carry:
             raise UsageError(
                 "nothing says which outputs are the cache of the next step",
@@ -135,14 +137,17 @@ class Decoder:
             raise UsageError(
                 f"input {twice[0]!r} is fed by --sequence and by a stage", "leave out one of them"
             )
-        inputs = chained(index.inputs for index in indexes)
+        inputs = dict(chain.from_iterable(index.inputs.items() for index in reversed(indexes)))
         found = cls(models, logits, tokens, carry, passed, inputs)
         # the prompt begins with empty caches; a token gets what the prompt made
         made = found._require_fed(PROMPT, carry)
         found._require_fed(TOKEN, [name for name, output in carry.items() if output in made])
         for model in found._at(PROMPT):
             index = model.session.index
-            found.held |= {name: _empty(index, name) for name in carry.keys() & index.inputs}
+            for name in carry.keys() & index.inputs:
+                # the batch is 1; a cache that slides has its whole window, others are empty
+                batch = {dim.dim_param: 1 for dim in dims_of(inputs[name].type)[:1]}
+                found.held[name] = empty(index, name, {**batch, **cache_sizes(index)})
         return found
 
     def _at(self, when: str) -> list[DecodingModel]:
@@ -242,18 +247,6 @@ def begin(
 
 def _dtype(value: ValueInfoProto) -> DType:
     return numpy_dtype(value.type.tensor_type.elem_type)
-
-
-def _empty(index: GraphIndex, name: str) -> Array:
-    """Return an empty cache; one that slides has its whole window, of zeros."""
-    sizes = cache_sizes(index)
-    dims = dims_of(index.inputs[name].type)
-    # sizes that the graph fixes (a cache that slides has its whole window); else the batch is 1, and
-    # nothing is cached yet
-    shape = [
-        known_size(dim) or sizes.get(dim.dim_param, int(not at)) for at, dim in enumerate(dims)
-    ]
-    return np.zeros(shape, _dtype(index.inputs[name]))
 
 
 def _after_last(stored: object, name: str) -> Wide:

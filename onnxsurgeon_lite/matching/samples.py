@@ -146,13 +146,14 @@ def _begun(
         return given
     there = {n: given.read(n) for n in index.inputs if n in given}
     sizes = {**sizes_of(index, there, dims), **dims}
-    empty = {name: _empty(index, name, sizes) for name in lacking}
+    made = {name: empty(index, name, sizes) for name in lacking}
     return replace(
-        given, entries={**given.entries, **ReferenceSet.of(empty, inputs=lacking).entries}
+        given, entries={**given.entries, **ReferenceSet.of(made, inputs=lacking).entries}
     )
 
 
-def _empty(index: GraphIndex, name: str, sizes: Mapping[str, int]) -> Array:
+def empty(index: GraphIndex, name: str, sizes: Mapping[str, int]) -> Array:
+    """Return zeros for an input, without elements where nothing says the size of a dimension."""
     kind = index.inputs[name].type.tensor_type
     shape = [known_size(d) or sizes.get(d.dim_param, 0) for d in kind.shape.dim]
     return np.zeros(shape, numpy_dtype(kind.elem_type))

@@ -1,10 +1,10 @@
 """The models of a folder that run one after another: what `[[stage]]` or a package's configuration says of them."""
 
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -20,7 +20,6 @@ ONCE, PROMPT, TOKEN, STEP = "once", "prompt", "token", "step"
 _STAGE = '[[stage]] with model = "encoder.onnx" and feeds = { OUTPUT = "INPUT" }'
 _SECTIONS = {"vision": ONCE, "speech": ONCE, "encoder": ONCE, "embedding": STEP, "decoder": STEP}
 """Part of a package's configuration -> when its model runs."""
-_Named = TypeVar("_Named")
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,9 @@ def _of_package(folder: Path, config: Mapping[str, object]) -> Iterator[Stage]:
     later = {kind: inner(part, "inputs") for kind, part in parts.items()}
     for kind, part in parts.items():
         outputs, own = inner(part, "outputs"), later.pop(kind)
-        # what this part gives to itself, and to whichever come later
-        cache, feeds = _links(outputs, own), _links(outputs, chained(later.values()))
+        # what this part gives to itself, and to whichever come later; of several, to the first
+        read = dict(chain.from_iterable(each.items() for each in reversed(later.values())))
+        cache, feeds = _links(outputs, own), _links(outputs, read)
         pipeline = part.get("pipeline")
         items = pipeline if isinstance(pipeline, list) else []
         # an item of a pipeline is an object under its name
@@ -126,11 +126,6 @@ def _links(outputs: Mapping[str, object], inputs: Mapping[str, object]) -> dict[
     return found
 
 
-def chained(maps: Iterable[dict[str, _Named]]) -> ChainMap[str, _Named]:
-    """Return what several models have by name; the first one counts."""
-    return ChainMap(*maps)
-
-
 def links_of(
     stage: Stage, index: GraphIndex, later: Iterable[GraphIndex], given: Iterable[str]
 ) -> dict[str, str]:
@@ -142,21 +137,26 @@ def links_of(
         UnknownNameError: the stage passes on what there is not, or to an input that there is not.
     """
     # whichever of the later models reads it
-    inputs = chained(each.inputs for each in later)
+    inputs = list(chain.from_iterable(each.inputs for each in later))
     named = {name: name for name in index.outputs if name in inputs}
     return named | carried_by(inputs, [*given, *index.outputs], stage.feeds)
 
 
+def cache_of(stages: Iterable[Stage]) -> dict[str, str]:
+    """Return output -> input of the next step, of all stages."""
+    return dict(chain.from_iterable(stage.cache.items() for stage in stages))
+
+
 def carried_in(indexes: Sequence[GraphIndex], sequence: Mapping[str, str]) -> dict[str, str]:
     """Return input -> the output that it gets at the next step; see `carried_by`."""
-    inputs = chained(index.inputs for index in indexes)
-    outputs = chained(index.outputs for index in indexes)
+    inputs = list(chain.from_iterable(index.inputs for index in indexes))
+    outputs = list(chain.from_iterable(index.outputs for index in indexes))
     return carried_by(inputs, outputs, sequence)
 
 
 def summarize_stages(stages: Sequence[Stage], indexes: Sequence[GraphIndex]) -> PackageSummary:
     """Return which file runs when, and where each of its inputs comes from."""
-    cached = carried_in(indexes, chained(stage.cache for stage in stages))
+    cached = carried_in(indexes, cache_of(stages))
     sources = {name: f"cache: {output!r} of the step before" for name, output in cached.items()}
     found = []
     # in their order: a stage gets what those before it give

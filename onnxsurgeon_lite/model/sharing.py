@@ -10,11 +10,12 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, helper
+from onnx import ModelProto
 
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError
 from onnxsurgeon_lite.model.datafile import DataFile, locate, zeros
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.model.model import Model, external_tensors
 from onnxsurgeon_lite.model.wire import is_model, skeleton
 
@@ -164,7 +165,7 @@ def _compiled_names(proto: ModelProto) -> Iterator[str]:
     """Yield where a model that is compiled for a provider has its binaries, relative to it."""
     for node in proto.graph.node:
         if node.op_type == "EPContext":
-            found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            found = attributes_of(node)
             # 0: the context is the name of a file; 1, the default: it is the binary itself
             if not found.get("embed_mode", 1) and "ep_cache_context" in found:
                 yield found["ep_cache_context"].decode(errors="replace")

@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, helper
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.block_quantized import NAMES, ROWS, blocks_of
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import (
     DEQUANTIZE,
     DYNAMIC,
@@ -26,7 +26,7 @@ from onnxsurgeon_lite.graph.quantizers import (
 )
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
-from onnxsurgeon_lite.model.messages import assign, drop_at, integer, operand
+from onnxsurgeon_lite.model.messages import assign, attributes_of, drop_at, integer, operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
@@ -287,7 +287,7 @@ class _Floats:
             return
         result = self._named(integer)
         # since opset 11 the limits are inputs
-        if opset_versions(self.index.model.proto.opset_import).get("", 0) < 11:
+        if onnx_opset(self.index.model.proto) < 11:
             yield helper.make_node("Clip", [name], [result], min=ends[0], max=ends[1])
             return
         names = [
@@ -413,7 +413,7 @@ class _Floats:
     def _operands(self, node: NodeProto) -> tuple[list[str | None], list[str]]:
         """Return the float inputs, None for an unknown one, and scale and zero point of a result that has them."""
         names = [*node.input, "", ""]
-        attributes = {a.name: a.i for a in node.attribute}
+        attributes = attributes_of(node)
         if attributes.get("channels_last"):
             return [None], []
         match node.op_type:

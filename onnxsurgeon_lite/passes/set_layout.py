@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, copied
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model.messages import assign, attributes_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 
@@ -72,7 +72,7 @@ class SetLayout:
 
 def _undoes(perm: list[int], node: NodeProto) -> bool:
     """Return whether a Transpose with these axes takes back what a node does."""
-    other = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    other = attributes_of(node).get("perm", [])
     return [perm[axis] for axis in other] == list(range(len(perm)))
 
 

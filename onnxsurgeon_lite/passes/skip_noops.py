@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import checked, constant
 from onnxsurgeon_lite.graph.table import NodeRow
 from onnxsurgeon_lite.model import Model, is_external, walk
-from onnxsurgeon_lite.model.messages import drop_at, operand
+from onnxsurgeon_lite.model.messages import attributes_of, drop_at, operand
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
 from onnxsurgeon_lite.surgery.symbolic.shapes import infer_types
@@ -219,7 +219,7 @@ class _Noops:
         return bool(one.tensor_type.elem_type == other.tensor_type.elem_type != 0)
 
     def keeps_order(self, node: NodeProto) -> bool:
-        perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
+        perm = attributes_of(node).get("perm")
         return perm is not None and perm == sorted(perm)
 
     def takes_all(self, node: NodeProto) -> bool:
@@ -230,13 +230,9 @@ class _Noops:
 
     def adds_nothing(self, node: NodeProto) -> bool:
         """Return whether all pads of a Pad are 0."""
-        pads: Array | None = None
         # since opset 11 an input, before that an attribute
-        if len(node.input) > 1:
-            pads = self.array(node.input[1])
-        else:
-            pads = next((np.array(a.ints) for a in node.attribute if a.name == "pads"), None)
-        return pads is not None and not pads.any()
+        pads = self.array(node.input[1]) if node.input[1:] else attributes_of(node).get("pads")
+        return pads is not None and not np.any(pads)
 
     def drops_nothing(self, node: NodeProto) -> bool:
         """Return whether a Dropout is not in training mode."""

@@ -1,20 +1,15 @@
 """Replace operators of onnxruntime by ONNX's own."""
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import FunctionProto, NodeProto
-
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.contrib import LEAST_OPSET, contrib_function, is_contrib
+from onnxsurgeon_lite.surgery.contrib import in_standard
 from onnxsurgeon_lite.surgery.edits import settle
-from onnxsurgeon_lite.surgery.expansion import expand
 
 _NAMED = 3  # nodes that a message names
 
@@ -39,18 +34,12 @@ class Standardize:
         """Standardize it.
 
         Raises:
-            EditError: none of its operators of onnxruntime has a standard form.
+            EditError: none of its operators of onnxruntime has a standard form, or the opset is too old for these.
         """
         index = GraphIndex.of(model)
         index.require_sound()
-        version = opset_versions(model.proto.opset_import).get("", 0)
-        if version < LEAST_OPSET and any(map(is_contrib, walk.nodes(walk.graphs(model.proto)))):
-            raise EditError(
-                f"standard forms need opset {LEAST_OPSET}, the model imports {version}",
-                f"onnxdbg edit opset MODEL {LEAST_OPSET}",
-            )
         # what has no standard form stays, with the reason as a note
-        result, counts, reasons = _standard(model)
+        result, counts, reasons = in_standard(model)
         notes = list(reasons.values())
         if not counts and notes:
             raise EditError(f"nothing has a standard form: {first(notes, _NAMED)}")
@@ -61,27 +50,3 @@ class Standardize:
             f"{count} {operator} in standard operators" for operator, count in counts.items()
         ]
         return PassResult.of(model, result, changes, notes)
-
-
-def _standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
-    """Return (the model in standard operators, how many nodes of each operator went, why others stay)."""
-    reasons = dict[str, str]()
-
-    def function_of(part: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
-        # called for each node: the function that stands for it, None where it stays
-        if not is_contrib(node):
-            return None
-        try:
-            # the form depends on the types of the operands
-            kinds = [part.type_of(name) if name else None for name in node.input]
-            return contrib_function(node, kinds, version)
-        except EditError as error:
-            reasons[node.output[0]] = f"{node_title(node)} stays: {error.message}"
-            return None
-
-    result, counts = expand(model, lambda _: True, function_of)
-    # functions are made of others
-    found = counts
-    while found:
-        result, found = expand(result, lambda _: True, function_of)
-    return result, counts, reasons

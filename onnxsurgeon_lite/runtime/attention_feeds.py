@@ -6,7 +6,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
-from onnxsurgeon_lite.model import by_name
+from onnxsurgeon_lite.model.messages import attributes_of
 
 _CACHE = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Concat": (0,)}
 """Operator -> the inputs that are its cache, [batch, heads, past, head size]."""
@@ -46,7 +46,7 @@ def _fixed(index: GraphIndex, node: NodeProto) -> dict[int, int]:
     sizes = [dim.dim_value for dim in dims_of(index.types.get(like))]
     if not is_attention:
         return {1: sizes[1], 3: sizes[3]} if len(sizes) == 4 else {}
-    numbers = {name: attribute.i for name, attribute in by_name(node.attribute).items()}
+    numbers = attributes_of(node)
     # grouped queries share keys and values: then there are fewer of these heads
     heads, own = numbers.get("num_heads", 0), numbers.get("kv_num_heads", 0)
     # packed: queries, keys and values are one input

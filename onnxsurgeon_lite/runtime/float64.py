@@ -11,13 +11,14 @@ from functools import cached_property
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
-from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import onnx_opset
-from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model import is_standard, walk
 from onnxsurgeon_lite.model.messages import attributes_of, integer
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.surgery.contrib import in_standard, is_contrib
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, Arrays, RunValue, RunValues, Wide, is_array
 
@@ -71,7 +72,9 @@ class Float64:
         if len(given) < len(inputs):
             return None, "sequences and optionals are not evaluated in float64"
         nodes = [self.observer.index.nodes[position] for position in positions]
-        odd = next((n for n in nodes if n.domain not in ("", "ai.onnx") or walk.bodies(n)), None)
+        odd = next(
+            (n for n in nodes if not (is_standard(n) or is_contrib(n)) or walk.bodies(n)), None
+        )
         if odd is not None:
             return None, f"{odd.op_type} is a custom operator or has subgraphs"
         # the fastest first; where the runtime itself is judged, it comes last
@@ -110,13 +113,16 @@ class Float64:
         # operators that had no kernel once have none later
         if ops & self._refused:
             return None
+        model = self.observer.index.model
         part = self.observer.part(positions, dtypes.types_of(inputs), [output])
-        # the schema of an operator may have no double
-        if not _widen(part):
-            return None
         try:
+            # operators of onnxruntime by their definitions
+            part = in_standard(model.with_proto(part))[0].proto
+            # the schema of an operator may have no double
+            if not _widen(part):
+                return None
             found = self._runner.run_part(part, inputs, [output])[output]
-        except RuntimeFailure:  # the runtime has no float64 kernel
+        except SurgeonError:  # no definition, or no kernel of float64
             self._refused |= ops
             return None
         return found if is_array(found) else None
@@ -166,7 +172,7 @@ class Float64:
 
 def _beyond_evaluator(node: NodeProto) -> bool:
     """Return whether the reference evaluator ignores an attribute of a recurrent node."""
-    given = {a.name: a.s for a in node.attribute}
+    given = attributes_of(node)
     # it implements the forward direction with default activations
     ignored = given.keys() & {"activations", "clip", "input_forget"}
     return node.op_type in _RECURRENT and bool(

@@ -251,6 +251,8 @@ class Observer:
         types, values = self.runtime.stream(given, missing, keep)
         self.kept.update((name, types[name]) for name in new)
         yield from values
+        # the next part has a session of its own: until then, another runtime may need the memory
+        self.runtime.forget((), session=True)
 
     def _open(
         self, positions: Sequence[int], missing: list[str], new: list[str]
@@ -348,7 +350,7 @@ class Observer:
             self._session(part, lambda name: getattr(inputs[name], "ndim", None))
             yield run
         finally:
-            self.runtime.forget(stored)
+            self.runtime.forget(stored, session=True)
 
     def _session(self, part: ModelProto, rank_of: Callable[[str], int | None]) -> None:
         """Open a session on a part; where that is refused, once more with the ranks of its inputs.

@@ -30,7 +30,8 @@ class RuntimeOptions:
         opt: graph optimization level.
         provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name of one; another runtime's device.
         threads: intra-op threads; 0 for the runtime's choice.
-        lean: for sessions that run once: weights stay mapped from their files, without prepacked copies.
+        lean: for sessions that run once: weights stay mapped from their files, without prepacked copies; products with
+            integers in blocks have copies, and do not round what they multiply.
         timeout: seconds that a request may take; None for no limit.
         ops_libraries: shared libraries with custom operators.
         disabled: graph optimizers to disable.

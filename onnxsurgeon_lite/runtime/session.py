@@ -20,12 +20,13 @@ from onnxsurgeon_lite.errors import (
     RuntimeFailure,
     RuntimeLost,
 )
-from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model import Model, drop, walk
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.runtime.child import Child
-from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, provider_name
+from onnxsurgeon_lite.runtime.options import ORT, REFERENCE, RuntimeOptions, provider_name
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.runtime.starting import finished, started
+from onnxsurgeon_lite.surgery.contrib import in_standard
 from onnxsurgeon_lite.tensors import dtypes, signature
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, RunValue, Shape, Stored
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
@@ -201,11 +202,19 @@ class Runtime:
         """
         if optimized is not None and not self.abilities.optimized_graph:
             raise RuntimeFailure(f"{self.title} does not tell the graph that it runs")
+        # the evaluator knows ONNX's own operators
+        if self.options.runtime == REFERENCE:
+            model, *_ = in_standard(model)
         # the structure with the places of weights; the runtime maps their files
         proto, folder = model.for_runtime()
         _name_nodes(proto)
         model_bytes = proto.SerializeToString()
         options = self.options
+        # a product with packed integers rounds what it reads, too, where that is allowed
+        if options.lean and b"accuracy_level" in model_bytes:
+            for node in walk.nodes(walk.graphs(proto)):
+                drop(node.attribute, lambda attribute: attribute.name == "accuracy_level")
+            model_bytes = proto.SerializeToString()
         provider = provider_name(options.provider)
         try:
             reply = self._child.ask(
@@ -272,13 +281,17 @@ class Runtime:
             "put", payload, name=name, data_type=kind, shape=list(value.shape), strings=strings
         )
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Drop stored values; an interrupted process does not listen, and keeps them."""
+    def forget(self, names: Iterable[str], session: bool = False) -> None:
+        """Drop stored values; an interrupted process does not listen, and keeps them.
+
+        Args:
+            session: drop the session, too: a model is opened before the next run.
+        """
         # half a message may still be on its way
         if self._child.interrupted:
             return
         gone = list(names)
-        self._child.ask("forget", names=gone)
+        self._child.ask("forget", names=gone, session=session)
         for name in gone:
             self.held.pop(name, None)
 

@@ -44,6 +44,7 @@ _LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 _STRING = 8
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 _BITS = (
     0,
     32,
@@ -193,7 +194,9 @@ class Worker:
             "session.model_external_initializers_file_folder_path", folder
         )
         if lean:
-            options.add_session_config_entry("session.disable_prepacking", "1")
+            # without its packed copy, a product with integers in blocks makes its whole weight float at each run
+            if b"MatMulNBits" not in model:
+                options.add_session_config_entry("session.disable_prepacking", "1")
             # an arena is given back at the end of a session, and got anew, page by page, for the next one
             options.enable_cpu_mem_arena = False
         # settings with a dot are those of the session
@@ -345,7 +348,12 @@ class Worker:
         self.held.append((value, _memory(value)))
         return {**header, "payload": len(self.held) - 1, "address": value.data_ptr()}
 
-    def do_forget(self, names: list[str]) -> Reply:
+    def do_forget(self, names: list[str], session: bool) -> Reply:
+        # weights that a session packed take much memory, which the allocator would keep
+        if session:
+            self.session = None
+            if _TRIM:
+                _TRIM(0)
         for name in names:
             self.store.pop(name, None)
         return {}, []

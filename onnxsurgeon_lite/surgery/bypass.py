@@ -8,6 +8,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, is_complete
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.surgery.types import contradicts
 
@@ -137,7 +138,7 @@ def without_skip(node: NodeProto, bypass: Mapping[str, str]) -> dict[str, str]:
         )
     # (x, skip, gamma, beta) -> (x, gamma, beta)
     sums = {name: value for name in node.output[_SUM:] if name}
-    epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-12)
+    epsilon = attributes_of(node).get("epsilon", 1e-12)
     node.op_type, node.domain = node.op_type.removeprefix("Skip"), ""
     del node.input[1], node.output[1:], node.attribute[:]
     node.attribute.append(helper.make_attribute("epsilon", epsilon))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,10 +12,14 @@ from string import Template
 from onnx import FunctionProto, NodeProto, TensorProto, TypeProto, defs, helper, parser
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, Schema, find_schema
 from onnxsurgeon_lite.graph.schemas import attribute_type
-from onnxsurgeon_lite.model import drop, is_standard
+from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.model import Model, by_name, drop, is_standard, walk
 from onnxsurgeon_lite.surgery.edits import rename_uses
+from onnxsurgeon_lite.surgery.expansion import expand
+from onnxsurgeon_lite.tensors.dtypes import dtype_name
 
 _PLACE = Path(__file__).with_name("contrib.onnxtxt")
 LEAST_OPSET = 18  # since then, the operators that these functions use have kept their meaning
@@ -59,6 +64,41 @@ def is_contrib(node: NodeProto) -> bool:
     return node.domain == RUNTIME_DOMAIN and node.op_type in _written()
 
 
+def in_standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
+    """Return (the model in ONNX's operators, how many nodes of each operator went, why others stay).
+
+    Raises:
+        EditError: the opset is before `LEAST_OPSET`.
+    """
+    reasons, version = dict[str, str](), onnx_opset(model.proto)
+    if not any(map(is_contrib, walk.nodes(walk.graphs(model.proto)))):
+        return model, Counter(), reasons
+    if version < LEAST_OPSET:
+        raise EditError(
+            f"standard forms need opset {LEAST_OPSET}, the model imports {version}",
+            f"onnxdbg edit opset MODEL {LEAST_OPSET}",
+        )
+
+    def function_of(part: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
+        # called for each node: the function that stands for it, None where it stays
+        if not is_contrib(node):
+            return None
+        try:
+            # the form depends on the types of the operands
+            kinds = [part.type_of(name) if name else None for name in node.input]
+            return contrib_function(node, kinds, version)
+        except EditError as error:
+            reasons[node.output[0]] = f"{node_title(node)} stays: {error.message}"
+            return None
+
+    result, counts = expand(model, lambda _: True, function_of)
+    # functions are made of others
+    found = counts
+    while found:
+        result, found = expand(result, lambda _: True, function_of)
+    return result, counts, reasons
+
+
 def contrib_function(
     node: NodeProto, types: Sequence[TypeProto | None], version: int
 ) -> FunctionProto:
@@ -71,7 +111,7 @@ def contrib_function(
         EditError: the node has something that its function does not do.
     """
     written = _written()[node.op_type]
-    facts = _facts(node, written, types)
+    facts = _facts(node, written, types) | {"opset_21": version >= 21}
     # A line is a node, a node after conditions, or one of two commands:
     # `? bias !narrow : y = Add (x, bias)`, `refuse mean`, `need bits_4 bits_8`.
     kept = []
@@ -127,10 +167,8 @@ def _facts(
             rank = len(tensor.shape.dim)
             # the last axis by its own number
             found["other_axis"] = found.get("axis", -1) not in (-1, rank - 1)
-        if name == "zero_points" and given:
-            if tensor is None or not tensor.elem_type:
-                raise EditError("the type of its zero points is not known")
-            found["packed"] = tensor.elem_type == TensorProto.UINT8  # two 4-bit numbers in a byte
+        if tensor is not None:
+            found[f"{name}_{dtype_name(tensor.elem_type)}"] = True  # `zero_points_uint8`
     return found
 
 
@@ -149,7 +187,7 @@ def _schema(node: NodeProto) -> Schema:
 
 def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
     """Return a node's attributes with their defaults, 0 and '' for what is not set, and numbers that follow."""
-    given = {a.name: a for a in node.attribute}
+    given = by_name(node.attribute)
     found = dict[str, _Value]()
     for name, attribute in schema.attributes.items():
         proto = given.get(name, attribute.default_value)

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard, plain_domain, walk
-from onnxsurgeon_lite.model.messages import assign, drop_at
+from onnxsurgeon_lite.model.messages import assign, attributes_of, drop_at
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import trimmed
@@ -146,7 +146,7 @@ def without_allowzero(model: Model) -> tuple[Model, int]:
     for path, part in graphs_below(GraphIndex.of(model)):  # a Reshape of any body, too
         target = graph_at(result.proto, path)
         for position, node in enumerate(part.nodes):
-            if node.op_type == "Reshape" and any(a.name == "allowzero" for a in node.attribute):
+            if node.op_type == "Reshape" and "allowzero" in attributes_of(node):
                 shape = constant(part, node.input[1])
                 made = dims_of(part.type_of(node.output[0]))  # a 0 in it is one of the shape
                 known = [dim.dim_value for dim in made if dim.HasField("dim_value")]

@@ -9,12 +9,12 @@ from onnx import FunctionProto, NodeProto, TypeProto, defs, parser
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, copied, function_key, is_standard
 from onnxsurgeon_lite.model.calls import FunctionKey
-from onnxsurgeon_lite.model.messages import assign, integer
+from onnxsurgeon_lite.model.messages import assign, attributes_of, integer
 from onnxsurgeon_lite.surgery.conversion import ALONG_AXIS
 from onnxsurgeon_lite.surgery.inlining import inline
 
@@ -61,7 +61,7 @@ def expand(
         EditError: a function depends on a type that is unknown.
     """
     index = GraphIndex.of(model)
-    version = opset_versions(model.proto.opset_import).get("", 0)
+    version = onnx_opset(model.proto)
     result = model.copy()
     keys = list[FunctionKey]()
     count: Counter[str] = Counter()
@@ -172,7 +172,7 @@ def _types(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
 
 def _part_of_shape(node: NodeProto, version: int) -> FunctionProto | None:
     """Return a Slice of the whole shape, as before opset 15; None if the node asks for no part."""
-    given = {attribute.name: attribute.i for attribute in node.attribute}
+    given = attributes_of(node)
     if not given:
         return None
     start, end = given.get("start", 0), given.get("end", _LAST)
@@ -190,7 +190,7 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
 
     Where the size is not known, the parts are equal: a runtime refuses what cannot be split so.
     """
-    given = {attribute.name: attribute.i for attribute in node.attribute}
+    given = attributes_of(node)
     if "num_outputs" not in given:
         return None
     count, axis = len(node.output), given.get("axis", 0)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.index import sizes_in
+from onnxsurgeon_lite.model.messages import by_name
 
 Elements = npt.NDArray[np.object_]
 """Numbers of a tensor of rank 0 or 1; None for one that is not known."""
@@ -20,7 +21,7 @@ def shape_values(node: NodeProto, read: Read, kind: TypeProto | None) -> Element
         read: the numbers of an input of the node.
         kind: the type of the first input.
     """
-    attributes = {attribute.name: attribute for attribute in node.attribute}
+    attributes = by_name(node.attribute)
     first = read(node.input[0]) if node.input else None
     if node.op_type == "Shape":
         # The attributes `start` and `end` of a Shape: None where they are not set.

@@ -137,7 +137,8 @@ def test_data_goes_nowhere_but_below_the_model(path, location):
 
 
 def test_moved_data_is_only_at_the_new_place(path):
-    written, notes = move(load(path), "weights/new.bin")
+    moved = move(load(path), "weights/new.bin")
+    written, notes = moved.written, moved.notes
 
     assert sorted(str(p.relative_to(path.parent)) for p in path.parent.rglob("*")) == [
         "m.onnx",
@@ -145,16 +146,16 @@ def test_moved_data_is_only_at_the_new_place(path):
         "weights/new.bin",
     ]
     assert written.data_files[0].stat().st_size == SIZE
-    assert notes == []
+    assert notes == ()
     assert same_as_the_original(path)
 
 
 def test_moved_data_that_another_model_refers_to_stays(path):
     shutil.copy(path, path.with_name("other.onnx"))
 
-    _, notes = move(load(path), "new.bin")
+    notes = move(load(path), "new.bin").notes
 
-    assert notes == [f"'m.bin' stays: {str(path.with_name('other.onnx'))!r} refers to it"]
+    assert notes == (f"'m.bin' stays: {str(path.with_name('other.onnx'))!r} refers to it",)
     assert same_as_the_original(path)
     assert same_as_the_original(path.with_name("other.onnx"))
 

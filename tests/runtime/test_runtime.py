@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxsurgeon_lite import load
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite import Model, load
+from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
 from onnxsurgeon_lite.runtime import memory
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -73,6 +73,43 @@ def test_memory_is_read_where_the_system_gives_it(model_of, monkeypatch):
 
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux lets go of mapped pages")
+def test_a_session_is_let_go_of_where_another_process_needs_the_memory(model_of):
+    with Runtime() as runtime:
+        runtime.open(model_of("net (float[2] x) => (float[2] y) { y = Neg(x) }"))
+        runtime.put("x", np.ones(2, np.float32))
+        assert runtime.run(["x"], ["y"]).values["y"].tolist() == [-1, -1]
+
+        runtime.forget((), session=True)
+
+        with pytest.raises(RuntimeFailure, match="no session is open"):
+            runtime.run(["x"], ["y"])
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_a_product_with_packed_integers_takes_no_more_memory_than_they_do(lean):
+    """And rounds what it multiplies only in the sessions that users have."""
+    k, n, rng = 1024, 65536, np.random.default_rng(0)
+    text = f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    net (float[1,{k}] x) => (float[1,{n}] y) {{
+        y = com.microsoft.MatMulNBits <K = {k}, N = {n}, bits = 4, block_size = 32, accuracy_level = 4> (x, w, s) }}"""
+    model = onnx.parser.parse_model(text)
+    codes = rng.integers(0, 256, (n, k // 32, 16), np.uint8)
+    arrays = {"w": codes, "s": np.full((n, k // 32), 0.01, np.float32)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, m) for m, a in arrays.items())
+    x = rng.standard_normal((1, k)).astype(np.float32)
+    row = np.stack([codes[7] & 15, codes[7] >> 4], -1).reshape(-1).astype(np.float64) - 8
+
+    with Child() as process, Runtime(RuntimeOptions(lean=lean), process) as runtime:
+        runtime.open(Model(model))
+        runtime.put("x", x)
+        made = runtime.run(["x"], ["y"]).values["y"]
+        peak = peak_bytes(process._process.pid)
+
+    assert peak < 4 * k * n  # of the weight as float32
+    if lean:
+        np.testing.assert_allclose(made[0, 7], float(x[0] @ row) * 0.01, rtol=1e-4)
+
+
 def test_weights_that_were_passed_do_not_stay_in_memory(tmp_path):
     side, blocks = 4096, 8
     model = onnx.parser.parse_model(

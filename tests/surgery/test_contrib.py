@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import onnxsurgeon_lite as osl
 from kit.packages import HEAD, KV_HEADS, checkpoint, decoder, feeds, package, quantized
@@ -20,8 +21,8 @@ def rotary(width=HEAD // 2, longest=32):
     return {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
 
 
-def net(node, outputs, given):
-    """A model of one node, which is fed all that it reads."""
+def net(node, outputs, given, constants=()):
+    """A model of one node, which is fed what it reads besides constants."""
     kinds = {
         "float32": "float",
         "float16": "float16",
@@ -35,9 +36,11 @@ def net(node, outputs, given):
     made = ", ".join(
         f"{kinds[kind]}[{', '.join('?' * rank)}] {name}" for name, kind, rank in outputs
     )
-    return osl.build(
+    proto = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g ({inputs}) => ({made}) {{ {node} }}'
     )
+    proto.graph.initializer.extend(constants)
+    return osl.Model(proto)
 
 
 def held(model, given, rtol=2e-5):
@@ -284,6 +287,68 @@ def test_products_with_weights_in_blocks(bits, zeros):
     )
 
     held(net(node, [("y", "float32", 3)], given), given, rtol=1e-4)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_rows_of_a_table_in_blocks(bits, zeros):
+    words, width, block = 7, 40, 16  # the last block is half full
+    rng, blocks = np.random.default_rng(0), 3
+    held_in = -(-blocks * bits // 8)  # bytes
+    arrays = {
+        "data": rng.integers(0, 256, (words, width * bits // 8), np.uint8),
+        "scales": random(words, blocks, seed=1),
+    }
+    if zeros:
+        arrays["zeros"] = rng.integers(0, 256, (words, held_in), np.uint8)
+    given = {"i": np.array([[6, 0, 3], [1, 1, 5]])}
+    node = (
+        f"y = com.microsoft.GatherBlockQuantized <bits = {bits}, block_size = {block}>"
+        f" (data, i, scales{', zeros' * zeros})"
+    )
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+
+    held(net(node, [("y", "float32", 3)], given, tensors), given)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+def test_rows_of_a_table_of_4_bit_integers(kind, zeros):
+    words, width, block = 7, 32, 16
+    low = -8 if kind == TensorProto.INT4 else 0
+    rng, given = np.random.default_rng(0), {"i": np.array([6, 0, 3])}
+    data, zero = (rng.integers(low, low + 16, (words, n)) for n in (width, 2))
+    node = f"y = com.microsoft.GatherBlockQuantized <block_size = {block}> (data, i, scales{', zeros' * zeros})"
+    tensors = [
+        helper.make_tensor("data", kind, [words, width], data.ravel()),
+        onnx.numpy_helper.from_array(random(words, 2, seed=1), "scales"),
+        helper.make_tensor("zeros", kind, [words, 2], zero.ravel()),
+    ]
+
+    held(net(node, [("y", "float32", 2)], given, tensors[: 2 + zeros]), given)
+
+
+def test_the_reference_evaluator_runs_a_package():
+    model = quantized(source=decoder(checkpoint()))
+    given = feeds()
+    given |= {n.replace(".0.", ".1."): a for n, a in given.items() if ".0." in n}
+
+    right, made = osl.run(model, given), osl.run(model, given, runtime="reference")
+
+    np.testing.assert_allclose(made["logits"], right["logits"], atol=1e-4)
+
+
+def test_a_model_with_operators_of_onnxruntime_is_recorded_in_float64(tmp_path):
+    model, given = package(), feeds()
+    right = osl.run(model, given, fetch=["heads", "normed_1"])
+
+    osl.record(model, tmp_path / "refs", feeds=given, float64=True)
+
+    exact = osl.open_references(tmp_path / "refs")
+    for name, value in right.items():
+        found = exact.read(name)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, value, atol=1e-5)
 
 
 SWIGLU = "swiglu_fusion = 1, activation_alpha = 1.7, activation_beta = 1.0"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -270,13 +271,12 @@ def are_own(values: FloatValues, runtime: Runtime, tolerance: Tolerance | None) 
     judge = AgainstReferences(tolerance, references=values.named())
     observer = Observer(index, runtime)
     # -(-a // b) rounds up: at most _TRIED values, evenly spread
-    some = behind[:: -(-len(behind) // _TRIED)]
-    equal = 0
-    for name in some:
-        part = Isolated(values, observer, [name])
-        found = next(part.run(part.part()))
-        equal += name in found and judge.good(name, found[name])
-    return 2 * equal > len(some)
+    parts = [Isolated(values, observer, [n]) for n in behind[:: -(-len(behind) // _TRIED)]]
+    # read together: each alone may be computed from the inputs on
+    values.hold(chain.from_iterable(chain(part.inputs, part.names) for part in parts))
+    made = (named for part in parts for named in next(part.run(part.part())).items())
+    equal = sum(judge.good(*named) for named in made)
+    return 2 * equal > len(parts)
 
 
 def add_causes(result: BisectResult, model: Model, again: Callable[[Model], BisectResult]) -> None:

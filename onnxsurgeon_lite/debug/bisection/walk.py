@@ -135,6 +135,8 @@ class Walk:
         answers = self.journal.known(state, names)
         part, values = self._computed(list(items))
         if part.values:
+            # what computes references needs the memory that the last session has
+            self.observer.runtime.forget((), session=True)
             self.judge.prepare(part.values)
             with self._threads() as pool:
                 # judge this part while the runtime computes the next

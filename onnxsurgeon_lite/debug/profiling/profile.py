@@ -18,6 +18,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import copied
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
@@ -154,7 +155,7 @@ class _Attribution:
 
     def _macs(self, position: int, shapes: Mapping[str, Shape]) -> int | None:
         node = self.original.nodes[position]
-        equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
+        equation = attributes_of(node).get("equation", b"").decode()
         if node.op_type in ("If", "Loop", "Scan"):
             return 0  # its kernels are counted
         inputs, outputs = ([shapes.get(n) for n in side] for side in (node.input, node.output))

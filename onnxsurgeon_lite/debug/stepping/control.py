@@ -17,7 +17,7 @@ from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.model.messages import attributes_of, integer
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
@@ -254,5 +254,5 @@ def _shape(graph: GraphProto, place: int) -> Shape:
 
 def _ints(node: NodeProto, name: str, count: int) -> Sequence[int]:
     """A list attribute with a number for each of `count` things, 0 by default."""
-    found = next((list(a.ints) for a in node.attribute if a.name == name), [])
+    found: Sequence[int] = attributes_of(node).get(name, [])
     return found or [0] * count

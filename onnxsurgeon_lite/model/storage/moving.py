@@ -204,7 +204,7 @@ def move(
     max_shard: int = 0,
     min_size: int = 0,
     tell: Progress = quiet,
-) -> tuple[Written, list[str]]:
+) -> Moved:
     """Move a model's data to another file, or to several, below the folder of the model.
 
     The old data files are removed, unless another model refers to them, or they hold anything else.
@@ -251,7 +251,7 @@ def move(
             else:
                 tell(f"{file.location!r} is removed: its data is in {location!r} now")
                 file.path.unlink(missing_ok=True)
-    return written, notes
+    return Moved(written, tuple(notes))
 
 
 def collect(model: Model, *, dry_run: bool = False, tell: Progress = quiet) -> Collected:

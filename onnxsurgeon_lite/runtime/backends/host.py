@@ -140,7 +140,7 @@ class Host:
             headers.append({"shape": list(value.shape), "half": half, "bytes": payloads[-1].nbytes})
         return {"signatures": headers}, payloads
 
-    def do_forget(self, names: list[str]) -> Reply:
+    def do_forget(self, names: list[str], **_: object) -> Reply:
         for name in names:
             self.store.pop(name, None)
         return {}, []

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProt
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import dims_of, onnx_opset
 from onnxsurgeon_lite.model import Model, drop, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model.messages import assign, attributes_of
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import (
@@ -322,8 +322,8 @@ class Resizing:
         if position is None:
             return next((t for t in home.graph.initializer if t.name == name), None)
         node = home.graph.node[position]
-        values = [a.t for a in node.attribute if a.name == "value"]
-        return values[0] if node.op_type == "Constant" and values else None
+        value: TensorProto | None = attributes_of(node).get("value")
+        return value if node.op_type == "Constant" else None
 
     def _place_nodes(self, scope: Scope) -> None:
         key = id(scope)

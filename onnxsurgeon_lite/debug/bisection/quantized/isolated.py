@@ -15,6 +15,7 @@ from onnxsurgeon_lite.graph.quantizers import (
     Quantizers,
     computes_quantized,
 )
+from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float, numpy_dtype, type_of
@@ -122,7 +123,7 @@ class FloatValues:
         if node.op_type != "Resize":
             return computes_quantized(node)
         # a Resize of integers takes means of pixels, unless it takes the nearest
-        mode = next((a.s for a in node.attribute if a.name == "mode"), b"nearest")
+        mode = attributes_of(node).get("mode", b"nearest")
         element = self.index.element_of(node.input[0])
         return mode != b"nearest" and bool(element) and not is_float(numpy_dtype(element))
 

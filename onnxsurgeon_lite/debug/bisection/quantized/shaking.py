@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.observe import original
@@ -190,7 +190,7 @@ def noise_like(
 ) -> list[NodeProto]:
     """Return the nodes that draw uniform noise of a value's shape and dtype, for a part of a model."""
     low, high = bounds
-    if opset_versions(part.opset_import).get("", 0) < _NO_RANDOM:
+    if onnx_opset(part) < _NO_RANDOM:
         drawn = helper.make_node(
             "RandomUniformLike", [value], [noise], low=low, high=high, seed=float(seed)
         )

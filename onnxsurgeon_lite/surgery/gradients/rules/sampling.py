@@ -72,15 +72,19 @@ class _Images:
         return clipped, clipped.equals(index).cast(self.flat.dtype)
 
 
+def _below(at: Term) -> tuple[Term, Term]:
+    """Return how far a place is behind its lower neighbor, and the index of that."""
+    below = at.function("Floor")
+    return at - below, below.cast(TensorProto.INT64)
+
+
 def _linear(at: Term) -> list[_Tap]:
-    below = at.function("Floor")  # two neighbors, weighted by how near they are
-    part, index = at - below, below.cast(TensorProto.INT64)
+    part, index = _below(at)  # two neighbors, weighted by how near they are
     return [_Tap(index, 1 - part), _Tap(index + 1, part)]
 
 
 def _cubic(at: Term) -> list[_Tap]:
-    below = at.function("Floor")
-    part, index = at - below, below.cast(TensorProto.INT64)
+    part, index = _below(at)
     taps = []
     for place in range(-1, 3):
         # Keys' cubic: one polynomial for the two nearest neighbors, another for the others
