@@ -7,7 +7,6 @@ import anyio
 import onnx
 import pytest
 import typer
-from mcp import ClientSession, StdioServerParameters, stdio_client
 from typer.testing import CliRunner
 
 from kit import FIXTURES
@@ -31,6 +30,7 @@ def here(tmp_path, monkeypatch):
 
 def asked(here, words, *calls):
     """Start a server, call tools; return its tools by name, and each result's (text, is it an error)."""
+    from mcp import ClientSession, StdioServerParameters, stdio_client  # late: it takes a second
 
     async def talk():
         server = StdioServerParameters(

@@ -15,10 +15,6 @@ from kit.graphs import run
 from onnxsurgeon_lite import Attribution, Model
 from onnxsurgeon_lite.errors import SurgeonError
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from captum import attr as captum
-
 LAYER = 5
 RUN = """
 import sys, numpy as np, onnxruntime
@@ -56,6 +52,10 @@ NOISE = np.random.default_rng(1).normal(size=(4, 2, 3, 12, 12)).astype(np.float3
 
 
 def of_captum(net, method: str, target) -> np.ndarray:
+    with warnings.catch_warnings():  # imported late, as it takes a second
+        warnings.simplefilter("ignore")
+        from captum import attr as captum
+
     images = torch.from_numpy(IMAGES).requires_grad_()
     made = {
         "saliency": lambda: captum.Saliency(net).attribute(images, target=target),
