@@ -276,7 +276,7 @@ class Runtime:
         if value.dtype.kind in "OUS":
             strings = [i.decode() if isinstance(i, bytes) else str(i) for i in value.flat]
         # the bytes as they are in memory, of every dtype
-        payload = [] if strings is not None else [dtypes.payload(value)]
+        payload = [dtypes.payload(value)] if strings is None else []
         self._child.ask(
             "put", payload, name=name, data_type=kind, shape=list(value.shape), strings=strings
         )

@@ -334,12 +334,17 @@ class Place:
         # declare what is known of types, so that edits are checked
         typed = GraphIndex.of(whole.model.with_proto(part))
         typed.learn_types(typed.producer)
-        found = [n for n in typed.producer if n in typed.types and n not in typed.declarations]
-        declare(part.graph, {name: typed.types[name] for name in found})
+        types = typed.types
+        known = {n: types[n] for n in typed.producer if n in types and n not in typed.declarations}
+        declare(part.graph, known)
         index = Indexed(GraphIndex.of(whole.model.with_proto(part))).index
-        index.settled = typed.settled  # else each edit would look for them again
-        named = [tensor.name for tensor in others]
-        return cls(whole, positions, index, value, samples, judge, observer.runtime, beside, named)
+        # else each edit would look for them again
+        index.types.update(types)
+        index.settled = typed.settled
+        return cls(
+            whole, positions, index, value, samples, judge, observer.runtime, beside,
+            [tensor.name for tensor in others]
+        )  # fmt: skip
 
     @property
     def nodes(self) -> Sequence[NodeProto]:

@@ -247,8 +247,8 @@ class Condition:
         """Return a runtime of some options, started once."""
         if options not in self._started:
             # what is timed spins, as onnxruntime does where nothing is set
-            spins = self.kind == "slower" and options.runtime == ORT
-            settings = (_SPINS,) * spins + options.settings
+            timed = self.kind == "slower" and options.runtime == ORT
+            settings = (_SPINS,) * timed + options.settings
             self._started[options] = self.start(replace(options, settings=settings))
         return self._started[options]
 
