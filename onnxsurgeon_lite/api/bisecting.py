@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from onnxsurgeon_lite.debug.bisection.reproducer import (
     strip_weights,
 )
 from onnxsurgeon_lite.debug.bisection.samples import agreeing, explain_samples, judged
+from onnxsurgeon_lite.debug.causes.hypothesis import ONE_EXAMPLE
 from onnxsurgeon_lite.debug.computed_references import ChangedInitializers, computed_references
 from onnxsurgeon_lite.debug.result import BesideEager, BisectResult, Case, Culprit, Repair
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
@@ -53,7 +55,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.system import TemporaryFolder
-from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, has_floats, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
@@ -407,6 +409,8 @@ class Bisecting:
             yield named, given
 
 
+_HOLDS = "agrees on fresh inputs"
+_SMALLER = 0.5, 0.9  # times the floats of fresh inputs
 _WIDE = 3  # nodes of a region that need no narrowing
 
 
@@ -486,6 +490,14 @@ def write_edits(
         result.repair = made
         if made.model is not None and made.verdict == "agrees":
             _prove(made, right)
+        if made.verdict == "agrees" and made.fresh != _HOLDS and _of_one_example(result):
+            made.verdict = "inconclusive"
+            made.fresh = f"{made.fresh}; {ONE_EXAMPLE}: record several"
+
+
+def _of_one_example(result: BisectResult) -> bool:
+    causes = chain.from_iterable(culprit.causes[:1] for culprit in result.culprits)
+    return any(cause.of_one_example for cause in causes)
 
 
 def _prove(made: Repair, right: Right) -> None:
@@ -502,7 +514,7 @@ def _prove(made: Repair, right: Right) -> None:
     except SurgeonError as error:
         made.fresh = f"proved on the recorded samples alone; on fresh inputs: {error.message}"
         return
-    made.fresh = "agrees on fresh inputs" if holds else "mismatch on fresh inputs: this is no cause"
+    made.fresh = _HOLDS if holds else "mismatch on fresh inputs: this is no cause"
     if not holds:
         made.verdict = "mismatch"
 
@@ -517,18 +529,21 @@ def right_for(
 ) -> tuple[Feeds, ModelLike | Path | None]:
     """Return fresh inputs, and what is right for them: the other model, or the module's values; None if unknown.
 
-    Fresh are the numbers of the sample in another order: shapes, ranges and dtypes stay.
+    Fresh are the numbers of the sample in another order, and floats also smaller: what a norm of a whole input does
+    is not seen in the order alone. Shapes, signs, ranges and dtypes stay.
 
     Raises:
-        FeedsError: no order is another one.
+        FeedsError: no inputs are others so.
     """
-    # each input's numbers in another order; `same` stays True if every order is the same (constants, scalars)
+    # `same` stays True if every order is the same, and nothing can be smaller: one integer
     rng = np.random.default_rng(0)
     fresh, same = {**feeds}, True
     for name, value in feeds.items():
         if isinstance(value, np.ndarray) and value.size:
-            fresh[name] = other_order = rng.permutation(value.ravel()).reshape(value.shape)
-            same &= np.array_equal(other_order, value)
+            factor = rng.uniform(*_SMALLER) if has_floats(value) else 1
+            made = rng.permutation(value.ravel()).reshape(value.shape) * factor
+            fresh[name] = made = made.astype(value.dtype)
+            same &= np.array_equal(made, value)
     if same:
         raise FeedsError(
             "no input has several different numbers", "give other samples with --feeds"

@@ -20,6 +20,8 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 
+_APART = "\x06"  # begins the names of values in the runtime, which may run the model that is searched, too
+
 
 @contextmanager
 def computed_references(
@@ -70,7 +72,7 @@ class _Computed:
 
     @classmethod
     def of(cls, index: GraphIndex, feeds: Feeds, runtime: Runtime) -> ReferenceSet:
-        computed = cls(index, Observer(index, runtime))
+        computed = cls(index, Observer(index, runtime, prefix=_APART))
         computed.observer.feed(feeds)
         index.learn_types(index.producer)
         # value -> half precision that went into it: it is only as precise as that
@@ -119,9 +121,8 @@ class _Computed:
         names, _ = exposable(self.index, [position])
         # the values of bodies as outputs, computed from what is kept
         exposed = expose_inner(self.index, names)
-        observer = Observer(
-            GraphIndex.of(exposed.model), self.observer.runtime, kept=dict(self.observer.kept)
-        )
+        kept = dict(self.observer.kept)
+        observer = replace(self.observer, index=GraphIndex.of(exposed.model), kept=kept)
         found = exposed.read(observer.fetch(exposed.sources(names)).items())
         start = f"@{position}/"
         inner = {name.removeprefix(start): array for name, array in found if array is not None}

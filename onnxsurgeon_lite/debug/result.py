@@ -111,6 +111,7 @@ class Cause:
         steps: the edit, as passes. edits: the same as the steps of a recipe.
         repair: the command that makes the edit; '' if only `--repair` can, because it needs numbers from files.
         apart: what would distinguish it from another cause that fits as well; '' if nothing does.
+        of_one_example: its numbers were solved for from one example, which one that depends on the input fits, too.
     """
 
     hypothesis: str
@@ -122,6 +123,7 @@ class Cause:
     repair: list[str] = field(default_factory=list)
     mistake: tuple[object, ...] = hidden(())
     apart: str = ""
+    of_one_example: bool = hidden(False)
 
 
 @dataclass

@@ -5,6 +5,7 @@ system has no fork, a process is spawned for it.
 """
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -519,6 +520,7 @@ def _forked() -> int:
 
 def _work_for(caller: int, connection: socket.socket) -> NoReturn:
     """Be the fork."""
+    gc.freeze()  # what is garbage of the caller stays: a session would wait for threads that are not here
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what Ctrl-C means
         # handlers of the caller make no sense here

@@ -75,6 +75,13 @@ def in_bodies(
     return decorate
 
 
+def named(step: Pass) -> tuple[list[str], list[str]]:
+    """Return the (values, nodes) that a pass names, as it names them."""
+    fields = vars(type(step).apply)["names"]
+    values, nodes = ([getattr(step, field) for field in of] for of in fields)
+    return list(_texts(values)), list(_texts(nodes))
+
+
 def outside(step: Pass, path: str, index: GraphIndex, captured: Container[str]) -> Pass:
     """Return a pass on a body as one on the graph that has the body.
 

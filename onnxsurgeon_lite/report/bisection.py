@@ -200,7 +200,9 @@ def _headline(culprit: Culprit) -> str:
     made = f"{what} makes {culprit.value!r}"
     if culprit.seen:
         seen = first(list(map(repr, dict.fromkeys([culprit.value] + culprit.seen))), _FEW)
-        made = f"{what}, seen at {seen}"
+        # several values are wrong that it reaches: the fault may lie on each way
+        either = ", or what follows it" if culprit.verdict == "wrong node" else ""
+        made = f"{what}{either}, seen at {seen}"
     compared = _compared(culprit)
     if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"

@@ -1,6 +1,7 @@
 """Small files that ask for endless work: it is bounded, it is linear, or it is refused in words."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import re
@@ -139,6 +140,26 @@ def test_what_is_begun_ahead_ends_at_its_limit_though_nobody_asks_for_it():
     assert ended.si_status == signal.SIGALRM
     with limited(0.2, 10**9), pytest.raises(RuntimeTimeout):
         native.apart("the thing", hang)
+
+
+def test_a_fork_leaves_the_garbage_of_its_parent_alone(tmp_path):
+    """A session that the parent is done with waits for its threads, which are not in the fork."""
+
+    class Session:
+        def __init__(self) -> None:
+            self.itself, self.ended = self, tmp_path / "ended"
+
+        def __del__(self) -> None:
+            self.ended.write_text(str(os.getpid()))
+
+    gc.disable()
+    try:
+        Session()
+        native.begin_together("collecting", lambda: str(gc.collect()).encode())()
+    finally:
+        gc.enable()
+
+    assert not (tmp_path / "ended").exists()
 
 
 def test_limits_are_options_of_what_infers():

@@ -381,7 +381,10 @@ def _amount(e: Evidence, fit: Fit) -> str:
     off = np.flatnonzero(scaled | shifted)
     every = fit.axis is None or len(off) == len(fit.factor)
     where = "" if every else f" in channels {_runs(off)} of axis {fit.axis}"
-    return f"{' or '.join(map(repr, names[:3]))} is wrong: its effect is {' and '.join(how)}{where}"
+    # what was forgotten, as a factor or a term, has the same effect
+    lacks = " and ".join(["a factor"] * bool(scaled.any()) + ["a term"] * bool(shifted.any()))
+    which = " or ".join(map(repr, names[:3]))
+    return f"{which} is wrong, or {lacks} is missing: the effect is {' and '.join(how)}{where}"
 
 
 def _constant_error(e: Evidence) -> str:

@@ -1,6 +1,7 @@
 """Find what is wrong with culprits: try every family of hypotheses, and prove on the model itself what fits."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Cause, Culprit
 from onnxsurgeon_lite.errors import OutOfTime, SurgeonError, reported
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.passes.typed import as_command, as_step
@@ -148,7 +150,7 @@ class Finder:
         around: what is known around culprits.
         proof: what runs the edited model.
         _makers: mistake -> the families that yield it.
-        _begun: the kinds of mistakes that were tried at the current place, the last one in part.
+        _left: the families that are not wholly tried at the current place.
     """
 
     case: Case
@@ -160,7 +162,7 @@ class Finder:
     larger: set[Hashable] = field(default_factory=set)
     vain: list[Culprit] = field(default_factory=list)
     _makers: dict[Hashable, dict[Family, None]] = field(default_factory=dict)
-    _begun: list[str] = field(default_factory=list)
+    _left: list[Family] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.around = Surroundings(self.case, self.result)
@@ -180,10 +182,9 @@ class Finder:
             self.explain_shapes(culprit)
             self.explain(culprit)
         except OutOfTime:
-            names = self._begun
-            tried = f" at kind {len(names)} of the mistakes, {names[-1]!r}" if names else ""
+            left = f" for {counted(len(self._left), 'kind')} of mistakes" if self._left else ""
             more = self.case.journal.hint or f"; --seconds {2 * self.lasts + 1:.0f} tries more"
-            culprit.unexplained = f"not known: the time ran out{tried}{more}"
+            culprit.unexplained = f"not known: the time ran out{left}{more}"
         except SurgeonError as error:
             culprit.unexplained = f"not known: its search failed: {error.message}"
         except Exception as error:  # noqa: BLE001  a bug of ours: what was found stays
@@ -403,19 +404,24 @@ class Finder:
                             break  # at least one of each batch is proved
                     if any(_settles(fit) for fit, _ in proved):
                         break
-                others = self._elsewhere(bench, culprit, ordered(fit for fit, _ in proved)[:1])
+                    if proved:
+                        bench.hurry()
             except OutOfTime:
                 if not proved:
                     raise
+            bench.enough = math.inf
+            with suppress(OutOfTime):
+                others = self._elsewhere(bench, culprit, ordered(fit for fit, _ in proved)[:1])
         # those of the smallest error, the simplest one first
         causes = {id(fit): cause for fit, cause in proved}
-        self.vague |= {key(cause.steps) for fit, cause in proved if fit.hypothesis.vague}
+        vague = (cause for fit, cause in proved if fit.hypothesis.vague or cause.of_one_example)
+        self.vague |= {key(cause.steps) for cause in vague}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in proved)]
         chosen[1:1] = others
         return chosen, "" if chosen else _unexplained(bench, fits)
 
     def _bench(self, place: Place) -> Bench:
-        return Bench(place, self.case.memory, self.until, self.case.journal)
+        return Bench(place, self.case.memory, self.until, journal=self.case.journal)
 
     def _elsewhere(self, bench: Bench, culprit: Culprit, first: Sequence[Outcome]) -> list[Cause]:
         """Return the cause that the change of a constant is at another node of a region, which explains as much."""
@@ -639,7 +645,7 @@ class Finder:
         """Yield what fits, family by family."""
         # known mistakes have most of the time, numbers that are solved for the rest
         now = time.monotonic()
-        self._begun.clear()
+        self._left = list(families)
         bench.until = now + _KNOWN * (self.until - now)
         over: OutOfTime | None = None
         try:
@@ -654,11 +660,11 @@ class Finder:
 
     def _yielded(self, place: Place, family: Family) -> Hypotheses:
         """Yield a family's hypotheses, and note which mistakes are its own."""
-        self._begun.append(family.__name__.replace("_", " "))
         for hypothesis in family(place):
             mistake = key(hypothesis.mistake or hypothesis.name)
             self._makers.setdefault(mistake, {})[family] = None
             yield hypothesis
+        self._left.remove(family)
 
     def _once_more(self, place: Place, families: Sequence[Family]) -> Iterator[Hypotheses]:
         """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
@@ -697,9 +703,8 @@ def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
 
 
 def _settles(fit: Outcome) -> bool:
-    """Return whether no later explanation is simpler: inserted nodes with many solved numbers fit much."""
-    unknowns, inserted, _ = fit.hypothesis.length
-    return fit.error <= _EXACT and not fit.hypothesis.vague and (unknowns <= 1 or not inserted)
+    """Return whether no later explanation is simpler: without a number that was solved for."""
+    return fit.error <= _EXACT and not fit.hypothesis.vague and not fit.hypothesis.unknowns
 
 
 def _explainable(culprit: Culprit) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, defs, helper
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, Indexed, dims_of, onnx_opset
@@ -27,6 +27,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValue,
     RunValues,
     Wide,
+    data_type_of_numpy,
     has_floats,
     is_array,
     is_float,
@@ -381,6 +382,14 @@ class Place:
         return self.samples[0].inputs
 
     @property
+    def is_one_example(self) -> bool:
+        """Whether one sample of one row enters, or one number: a number that depends on it looks like a constant."""
+        values = list(self.entering.values())
+        has_one_row = all(value.shape[:1] in ((), (1,)) for value in values)
+        one = has_one_row or any(has_floats(value) and value.size == 1 for value in values)
+        return one and len(self.samples) == 1
+
+    @property
     def entering(self) -> dict[str, Array]:
         """Those of them that are tensors."""
         return {name: value for name, value in self.inputs.items() if is_array(value)}
@@ -455,6 +464,15 @@ class Place:
         except RuntimeFailure:
             return self.entering
         return self.entering | {name: v for name, v in found.items() if is_array(v)}
+
+    @cached_property
+    def types(self) -> dict[str, TypeProto]:
+        """The types of these values, and of those nearby, with their shapes."""
+        known = {**self.values, **{n: v for n, v in self.nearby.items() if is_array(v)}}
+        return {
+            name: helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), value.shape)
+            for name, value in known.items()
+        }
 
     @property
     def actual(self) -> Array | None:

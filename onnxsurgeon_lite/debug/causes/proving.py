@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
-from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import ONE_EXAMPLE, Edits, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, makers, who
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
@@ -65,9 +65,11 @@ class Proof:
         solved = f"; {hypothesis.fitted}" if hypothesis.unknowns else ""
         if solved and len({c.site.number for c in place.constants() if c.is_float}) > 1:
             solved += "; it may make up for another constant here"
+        of_one = bool(solved) and place.is_one_example
+        solved += f"; {ONE_EXAMPLE}" * of_one
         said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}{solved}){alone}"
         cause = self.cause(culprit, place.value, hypothesis.name, said, after, steps)
-        return replace(cause, mistake=hypothesis.mistake)
+        return replace(cause, mistake=hypothesis.mistake, of_one_example=of_one)
 
     def repairs(
         self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str = ""

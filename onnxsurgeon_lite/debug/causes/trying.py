@@ -1,19 +1,21 @@
 """Try hypotheses at a place: edited copies run side by side in one session, without those that it would refuse."""
 
-import contextlib
-import itertools
 import math
 import pickle
 import time
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, islice
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.windows import GIVEN, IS_GIVEN, Windows, switched
 from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
@@ -24,19 +26,45 @@ from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, is_array, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    Arrays,
+    RunValue,
+    is_array,
+    rms,
+    wide,
+)
 
-Edited = tuple[Hypothesis, ModelProto]
+Copies = dict[int, ModelProto]
+Made = dict[int, dict[str, RunValue]]
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A place with the edits of a hypothesis, or a window of it: its nodes, and the constants that are other ones."""
+
+    hypothesis: Hypothesis
+    proto: ModelProto
+    is_window: bool = False
+
 
 _TOGETHER = 64  # copies in one session
 _PARTS = 8  # of copies with a refused one: a refusal takes long, and halves repeat it often
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
-_STORED = "\x03"  # begins the names of what is fed, in the runtime
+_STORED, _MADE = (
+    "\x03",
+    "\x05",
+)  # begin the names of what is fed and of what windows make, in the runtime
+_SWITCHES: Arrays = {"\x05off": np.array(False), "\x05on": np.array(True)}
 _RANGE = 1e-14, 1e6  # of a number that is solved for
 _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
+_GATHERED = 0.1  # seconds in which the hypotheses of one session are made
+_TURN = 1.0  # seconds of a family before the next one has its turn
+_MORE = 2.0  # seconds at least for a simpler explanation than one whose numbers were solved for
 _COARSE = 2  # rounds before the error must depend on the number
 _FLAT = 0.7  # of the error one step away: where a number explains it, the error there is a third of that
 _NOISE = 1e-6  # relative error that no number makes smaller
@@ -64,7 +92,7 @@ class Bench:
 
     Attributes:
         budget: bytes of results that one session may hold.
-        until: when it stops, as `time.monotonic` counts.
+        until, enough: when it stops, as `time.monotonic` counts: without, and with an explanation.
         journal: keeps what was tried in vain.
         nearest: the best outcome that does not fit.
     """
@@ -72,11 +100,18 @@ class Bench:
     place: Place
     budget: int
     until: float
+    enough: float = math.inf
     journal: Journal = field(default_factory=Journal)
     nearest: Outcome | None = None
     tried: int = 0
     _fed: dict[str, str] = field(default_factory=dict)
     _same: set[bytes] = field(default_factory=set)
+    _begins: float = field(default_factory=time.monotonic)
+    _later: dict[str, Hypothesis] = field(default_factory=dict)
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.place, self.budget)
 
     @cached_property
     def _state(self) -> tuple[str, str]:
@@ -89,31 +124,43 @@ class Bench:
     def __enter__(self) -> "Bench":
         if not refused(self.place, self.place.index.model, ()):
             self._same = {node.SerializeToString() for node in self.place.nodes}
-        self._feed()
+        self._feed(self.place.index.inputs)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with contextlib.suppress(RuntimeFailure):
+        with suppress(RuntimeFailure):
             self.place.runtime.forget(self._fed.values())
 
-    def _feed(self) -> None:
-        given = {**self.place.inputs, **self.place.nearby}
-        for name in self.place.index.inputs:
-            value = given.get(name)
-            if value is not None:
+    def _feed(self, names: Iterable[str]) -> dict[str, str]:
+        """Store values of the place for the runtime; return their names there."""
+        given = {**self.place.inputs, **self.place.nearby, **_SWITCHES}
+        for name in names:
+            value = given[name] if name in given else self.place.values.get(name)
+            if value is not None and name not in self._fed:
                 self.place.runtime.put(_STORED + name, value)
                 self._fed[name] = _STORED + name
+        return {name: self._fed[name] for name in names if name in self._fed}
 
     def fitting(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
         """Yield the hypotheses that fit, those of several that run together at once."""
+        yield from self._fitting(map(self._untried, families))
+        # of what changes shapes between nodes, few fit: they come last
+        if self._later:
+            later = list(self._later.values())
+            self._later.clear()
+            self._windows.closed = True
+            yield from self._fitting([later])
+            self._windows.closed = False
+
+    def _fitting(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
         nearest = self.nearest
-        for batch, outcomes in self._batches(map(self._untried, families)):
+        for batch, outcomes in self._batches(families):
             fits = [outcome for outcome in outcomes if outcome.fits]
             if fits:
                 yield fits
             elif nearest is self.nearest:  # else a report needs it once more
-                for hypothesis in batch:
-                    self.journal.add(self._state, _named(hypothesis), False)
+                for name in set(map(_named, batch)) - self._later.keys():
+                    self.journal.add(self._state, name, False)
             nearest = self.nearest
 
     def _untried(self, family: Iterable[Hypothesis]) -> Hypotheses:
@@ -136,6 +183,12 @@ class Bench:
     def says_little(self, bits: float) -> bool:
         return bits < math.log2(max(1, self.tried)) + _SURE
 
+    def hurry(self) -> None:
+        """End soon: it is explained, and only a simpler explanation would be better."""
+        # as long once more as it took
+        now = time.monotonic()
+        self.enough = min(self.enough, now + max(_MORE, now - self._begins))
+
     def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
         """Yield what each hypothesis that can be applied makes of the place."""
         for _, outcomes in self._batches([hypotheses]):
@@ -146,17 +199,20 @@ class Bench:
     ) -> Iterator[tuple[list[Hypothesis], list[Outcome]]]:
         """Run hypotheses, several at once, while the next ones are edited and those behind them are made."""
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
+        if self._windows.has_any:
+            size = max(size, self._windows.largest)
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
         # edit the next batch while this one runs, and make the one after it
-        pending = _drawn(families, count)
+        together = _GATHERED if self._windows.has_any else 0.0
+        pending = _drawn(families, count, together)
         batch, following = next(pending, []), next(pending, [])
         edited = self._begun(batch)
         while edited is not None:
-            if time.monotonic() > self.until:
+            if time.monotonic() > min(self.until, self.enough):
                 raise OutOfTime
             copies = edited()
             edited = self._begun(following)
-            yield batch, list(self._run(copies))
+            yield batch, self._run(copies)
             batch, following = following, next(pending, [])
 
     def _begun(self, batch: Sequence[Hypothesis]) -> Callable[[], list[Edited]] | None:
@@ -176,51 +232,114 @@ class Bench:
                 parts = (batch[:half], batch[half:]) if half else ()
                 return [copy for p in parts if (there := self._begun(p)) for copy in there()]
             copies = zip(batch, pickle.loads(made), strict=True)
-            return [(h, ModelProto.FromString(encoded)) for h, encoded in copies if encoded]
+            return [
+                Edited(hypothesis, ModelProto.FromString(encoded), is_window)
+                for hypothesis, (encoded, is_window) in copies
+                if encoded
+            ]
 
         return wait
 
-    def _copy(self, hypothesis: Hypothesis) -> bytes:
-        """Return the place, edited; nothing if that changes nothing, or a node does not take it."""
-        try:
-            result = Pipeline(hypothesis.edits).apply(self.place.index.model)
-        except SurgeonError:
-            return b""
-        if not result.changed or (self._same and refused(self.place, result.model, self._same)):
-            return b""
-        graph = result.model.proto.graph
-        # constants that stay are not sent
+    def _copy(self, hypothesis: Hypothesis) -> tuple[bytes, bool]:
+        """Return (the place or a window of it, edited, whether it is a window); nothing if no node takes the edit."""
+        window, whole = self._windows.around(hypothesis.edits), self.place.index.model
+        for model in (whole,) if window is None else (window, whole):
+            with suppress(SurgeonError):
+                result = Pipeline(hypothesis.edits).apply(model)
+                if result.changed and not (
+                    self._same and refused(self.place, result.model, self._same)
+                ):
+                    return self._encoded(result.model), model is not whole
+        return b"", False
+
+    def _encoded(self, model: Model) -> bytes:
+        """Return a model without the constants that stay."""
+        graph = model.proto.graph
         changed = [t for t in graph.initializer if self.place.index.initializers.get(t.name) != t]
         assign(graph.initializer, changed)
-        return bytes(result.model.proto.SerializeToString())
+        return bytes(model.proto.SerializeToString())
 
-    def _run(self, edited: Sequence[Edited]) -> Iterator[Outcome]:
+    def _run(self, edited: Sequence[Edited]) -> list[Outcome]:
+        """Run copies together; those that the runtime refuses have no outcome."""
+        kinds = groups((copy.is_window, (n, copy.proto)) for n, copy in enumerate(edited))
+        made = self._in_parts(self._run_windows, dict(kinds.get(True, ())))
+        made |= self._in_parts(self._run_whole, dict(kinds.get(False, ())))
+        self.tried += len(made)
+        outcomes = [
+            self._judged(edited[number].hypothesis, made[number]) for number in sorted(made)
+        ]
+        for outcome in outcomes:
+            nearer = self.nearest is None or outcome.left < self.nearest.left
+            if outcome.hypothesis.sentence and nearer and not outcome.fits:
+                self.nearest = outcome
+        # those that make other shapes
+        for number, copy in enumerate(edited):
+            if copy.is_window and number not in made:
+                self._later[_named(copy.hypothesis)] = copy.hypothesis
+        return outcomes
+
+    def _in_parts(self, run: Callable[[Copies], Made], copies: Copies) -> Made:
         """Run copies together, in smaller parts where the runtime refuses one of them."""
-        if not edited:
-            return
-        # one session for all copies: what they share is computed once
-        together = SideBySide.of(self.place.index.model.proto)
-        places = [together.add(copy) for _, copy in edited]
-        model = self.place.index.model.with_proto(together.proto)
         try:
-            self.place.runtime.open(model)
-            names = list(dict.fromkeys(itertools.chain.from_iterable(map(dict.values, places))))
-            found = self.place.runtime.run(self._fed, names).values
+            return run(copies) if copies else {}
         except RuntimeFailure as error:
             if isinstance(error, RuntimeLost):
                 self.place.runtime.restart()
-                self._feed()
-            size = len(edited) // _PARTS + 1
-            for start in range(0, len(edited), size) if len(edited) > 1 else ():
-                yield from self._run(edited[start : start + size])
-            return
-        self.tried += len(edited)
-        for (hypothesis, _), outputs in zip(edited, places, strict=True):
-            outcome = self._judged(hypothesis, {n: found[v] for n, v in outputs.items()})
-            nearer = self.nearest is None or outcome.left < self.nearest.left
-            if hypothesis.sentence and nearer and not outcome.fits:
-                self.nearest = outcome
-            yield outcome
+                again = list(self._fed)
+                self._fed.clear()
+                self._feed(again)
+            size, made = len(copies) // _PARTS + 1, Made()
+            for start in range(0, len(copies), size) if len(copies) > 1 else ():
+                part = dict(islice(copies.items(), start, start + size))
+                made |= self._in_parts(run, part)
+            return made
+
+    def _run_whole(self, copies: Copies) -> Made:
+        """Return what copies of the place make."""
+        found, places = self._together(copies)
+        return {n: {v: found[here] for v, here in ends.items()} for n, ends in places.items()}
+
+    def _run_windows(self, copies: Copies) -> Made:
+        """Return what the place makes with edited windows, but for those that make other shapes than before."""
+        place, made = self.place, Made()
+        found, places = self._together(copies, _MADE)
+        places = {
+            number: ends
+            for number, ends in places.items()
+            if all(_alike(found[here], place.values[name]) for name, here in ends.items())
+        }
+        # one session for all: what it is given is fed, and whether it is (a session for each takes most of the time)
+        every = chain.from_iterable(map(dict.items, places.values()))
+        given = {v: _MADE + here for v, here in every}
+        place.runtime.open(place.index.model.with_proto(switched(place, given)))
+        off, on = self._feed(_SWITCHES).values()
+        feeds = self._feed(place.index.inputs) | {v + GIVEN: other for v, other in given.items()}
+        feeds |= dict.fromkeys((v + IS_GIVEN for v in given), off)
+        for number, ends in places.items():
+            own = {v + GIVEN: _MADE + here for v, here in ends.items()}
+            own |= dict.fromkeys((v + IS_GIVEN for v in ends), on)
+            with suppress(RuntimeFailure):
+                made[number] = place.runtime.run(feeds | own, list(place.samples[0].wanted)).values
+        place.runtime.forget(_MADE + here for here in found)
+        return made
+
+    def _together(
+        self, copies: Copies, kept: str = ""
+    ) -> tuple[dict[str, RunValue], dict[int, dict[str, str]]]:
+        """Compute copies in one session; return (values, each copy's outputs with their names there).
+
+        Args:
+            kept: begins the names of values that the runtime keeps.
+        """
+        # what they share is computed once
+        together = SideBySide.of(self.place.index.model.proto)
+        together.read(chain.from_iterable(copy.graph.input for copy in copies.values()))
+        places = {number: together.add(copy) for number, copy in copies.items()}
+        names = list(dict.fromkeys(chain.from_iterable(map(dict.values, places.values()))))
+        inputs = self._feed([declared.name for declared in together.proto.graph.input])
+        self.place.runtime.open(self.place.index.model.with_proto(together.proto))
+        stays = {name: kept + name for name in names} if kept else {}
+        return self.place.runtime.run(inputs, names, stays).values, places
 
     def _judged(self, hypothesis: Hypothesis, outputs: dict[str, RunValue]) -> Outcome:
         # equal numbers are one
@@ -262,6 +381,11 @@ class Bench:
         return best
 
 
+def _alike(one: RunValue, other: Array) -> bool:
+    """Return whether two tensors have the same dtype and shape."""
+    return is_array(one) and (one.dtype, one.shape) == (other.dtype, other.shape)
+
+
 def _named(hypothesis: Hypothesis) -> str:
     """Return what distinguishes a hypothesis from others at a place."""
     return digest(b"", key(hypothesis.edits), {})
@@ -284,18 +408,29 @@ def relative_error(actual: RunValue, wanted: Array) -> float:
         return rms(a - w) / (rms(w) or 1.0)
 
 
-def _drawn(families: Iterable[Iterable[Hypothesis]], count: int) -> Iterator[list[Hypothesis]]:
-    """Yield the next hypotheses, of one family at once; numbers that are solved for may overflow."""
-    for family in families:
-        pending = iter(family)
-        while batch := _next(pending, count):
-            yield batch
+def _drawn(
+    families: Iterable[Iterable[Hypothesis]], count: int, seconds: float
+) -> Iterator[list[Hypothesis]]:
+    """Yield the next hypotheses, of several families at once; one that takes long goes on after the others."""
+    waiting, batch, begun = deque(map(iter, families)), list[Hypothesis](), time.monotonic()
+    while waiting:
+        pending, turn = waiting.popleft(), time.monotonic()
+        while more := _next(pending, count - len(batch)):
+            batch += more
+            if len(batch) == count or time.monotonic() > begun + seconds:
+                yield batch
+                batch, begun = [], time.monotonic()
+            if time.monotonic() > turn + _TURN:
+                waiting.append(pending)
+                break
+    if batch:
+        yield batch
 
 
 def _next(pending: Hypotheses, count: int) -> list[Hypothesis]:
     # no family need take care of numbers that overflow
     with np.errstate(all="ignore"):
-        return list(itertools.islice(pending, count))
+        return list(islice(pending, count))
 
 
 def refused(place: Place, copy: Model, same: Container[bytes]) -> bool:
@@ -314,12 +449,8 @@ def refused(place: Place, copy: Model, same: Container[bytes]) -> bool:
             differs.update(node.output)
         if changed or node.op_type == "Constant":  # its numbers may be sizes
             positions.append(position)
-    made, values = index.made_by(positions), {**place.values, **place.nearby}
-    types = {
-        name: helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), value.shape)
-        for name, value in values.items()
-        if is_array(value) and name not in made
-    }
+    made = index.made_by(positions)
+    types = {name: kind for name, kind in place.types.items() if name not in made}
     part = Observer(index, place.runtime).part(positions, types, list(made))
     try:
         native.infer(part, strict=True, data_prop=True)
@@ -368,7 +499,7 @@ class SideBySide:
                     names[name] = self._constant(tensors[name])
             key = encoded, tuple(names.get(name, name) for name in read)
             if key not in self._known:
-                self._known[key] = self._node(node, names)
+                self._known[key] = self._node(node, read, names)
             names |= self._known[key]
         found = {output.name: names.get(output.name, output.name) for output in edited.graph.output}
         there = {output.name for output in self.proto.graph.output}
@@ -376,6 +507,14 @@ class SideBySide:
             if name not in there:
                 self.proto.graph.output.add(name=name)
         return found
+
+    def read(self, inputs: Iterable[ValueInfoProto]) -> None:
+        """Let the model have more inputs."""
+        there = {declared.name for declared in self.proto.graph.input}
+        for declared in inputs:
+            if declared.name not in there:
+                there.add(declared.name)
+                self.proto.graph.input.append(declared)
 
     def _constant(self, tensor: TensorProto) -> str:
         # copies that give a constant other numbers read another name
@@ -389,12 +528,14 @@ class SideBySide:
         known.append((tensor, name))
         return name
 
-    def _node(self, node: NodeProto, names: Mapping[str, str]) -> dict[str, str]:
+    def _node(
+        self, node: NodeProto, read: Sequence[str], names: Mapping[str, str]
+    ) -> dict[str, str]:
         """Return the names of what a node makes here."""
         copy = NodeProto()
         copy.CopyFrom(node)
         copy.ClearField("name")
-        rename_uses([copy], {old: new for old, new in names.items() if old != new})
+        rename_uses([copy], {old: names[old] for old in read if names.get(old, old) != old})
         # a node with equal inputs and attributes is there once, whatever its results are called
         made = list(copy.output)
         copy.output[:] = ["o" if name else "" for name in made]

@@ -473,9 +473,9 @@ def test_a_wrong_constant_is_named_with_what_it_is_off_by(tmp_path, runtime):
 
     assert scaled == (
         "wrong constant",
-        "'w' is wrong: its effect is x0.99 in channels 3-5 of axis 1",
+        "'w' is wrong, or a factor is missing: the effect is x0.99 in channels 3-5 of axis 1",
     )
-    assert shifted == ("wrong constant", "'b' is wrong: its effect is -0.1")
+    assert shifted == ("wrong constant", "'b' is wrong, or a term is missing: the effect is -0.1")
 
 
 def test_of_two_faults_in_a_row_the_first_is_not_told_to_have_no_effect(tmp_path, runtime):

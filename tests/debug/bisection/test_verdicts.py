@@ -62,7 +62,9 @@ def test_a_layernorm_weight_scaled_by_one_percent_is_a_wrong_constant(tmp_path, 
     (culprit,) = result.culprits
     assert culprit.value == "n5"
     assert verdicts(culprit)[0] == "wrong constant"
-    assert culprit.findings[0].because == "'g5' is wrong: its effect is x1.01"
+    assert (
+        culprit.findings[0].because == "'g5' is wrong, or a factor is missing: the effect is x1.01"
+    )
 
 
 def test_a_second_fault_in_an_independent_head_is_named_as_well(tmp_path, runtime):

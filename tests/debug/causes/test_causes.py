@@ -761,7 +761,7 @@ def test_a_folded_variance_scales_a_convolution_in_groups():
         feeds={"x": numbers(2, 6, 8, 8, seed=3)},
     )
 
-    said = "constant 'w' of Conv (@0) is scaled by output, and its bias shifted"
+    said = "2 constants of Conv (@0) differ: 'w' is scaled along axis 0 by 0.5 to 2, 'b' differs, as by another folded"
     assert said in result.culprits[0].causes[0].sentence
 
 
