@@ -21,11 +21,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import conditioned
+import handmade
 import language
 import numpy as np
 import onnxruntime
 import other
 import packaged
+import rewritten
+import samplewise
 import torch
 import vision
 
@@ -34,7 +38,16 @@ from subjects import Subject, made
 
 SUBJECTS = {
     kind.__name__: kind
-    for kind in (*vision.SUBJECTS, *language.SUBJECTS, *other.SUBJECTS, *packaged.SUBJECTS)
+    for kind in (
+        *vision.SUBJECTS,
+        *language.SUBJECTS,
+        *other.SUBJECTS,
+        *packaged.SUBJECTS,
+        *handmade.SUBJECTS,
+        *rewritten.SUBJECTS,
+        *samplewise.SUBJECTS,
+        *conditioned.SUBJECTS,
+    )
 }
 CLOSE = 1e-4  # of the largest number of an output: twenty times what kernels differ by here
 FRESH = 3
@@ -57,7 +70,8 @@ def distance(model: Path, right: Subject) -> float:
         for a, r in zip(found, arrays(right(*inputs)), strict=True):
             if a.shape != r.shape:
                 return float("inf")
-            worst = max(worst, float(np.abs(a - r).max() / np.abs(r).max()))
+            off = float(np.abs(a - r).max() / np.abs(r).max())
+            worst = max(worst, float("inf") if np.isnan(off) else off)
     return worst
 
 

@@ -8,9 +8,12 @@ import onnx
 import pytest
 
 from onnxsurgeon_lite import Model, load
+from onnxsurgeon_lite.debug.computed_references import computed_references
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime import memory
 from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 EVERY_KIND = """
@@ -159,3 +162,16 @@ def test_without_onnxruntime_a_run_says_what_to_install(tmp_path, monkeypatch):
     assert caught.value.hint == (
         "pip install 'onnxsurgeon-lite[cpu]', or one of onnxruntime-gpu, -directml, -openvino, -qnn"
     )
+
+
+def test_computed_references_keep_their_values_beside_another_search(model_of):
+    model = model_of("g (float[4] x) => (float[4] y) { a = Tanh (x) b = Neg (a) y = Add (a, b) }")
+    index, feeds = GraphIndex.of(model), {"x": np.float32([1, 2, 3, 4])}
+    with Runtime() as runtime, computed_references(index, feeds, runtime) as own:
+        own.prefetch(["a"])
+        searched = Observer(index, runtime)
+        searched.feed(feeds)
+        searched.fetch(["a"], keep=["a"])
+        searched.forget(["a"])
+
+        assert not np.any(own.entries["y"].read())

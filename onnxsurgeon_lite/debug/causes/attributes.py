@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, RegionNode
 from onnxsurgeon_lite.model.messages import integer
-from onnxsurgeon_lite.passes import Rewire, SetAttr
+from onnxsurgeon_lite.passes import Insert, Rewire, SetAttr
 from onnxsurgeon_lite.tensors.dtypes import dtype_name, has_floats
 
 New = dict[str, Attribute]
@@ -38,6 +38,7 @@ def attributes(place: Place) -> Hypotheses:
     for site in place.sites:
         if site.op_type == "Conv":
             yield from _padded(site)
+            yield from _bordered(site)
         for together in _several(site):
             yield changed(site, together)
 
@@ -74,7 +75,7 @@ def _exchanged(place: Place) -> Hypotheses:
 def changed(site: RegionNode, new: Mapping[str, Attribute]) -> Hypothesis:
     """Return the hypothesis that attributes of a node should have other values."""
     known = site.attributes
-    new = {name: value for name, value in new.items() if known.get(name) != value}
+    new = {name: value for name, value in new.items() if known.get(name) != value} or new
     was = [f"{name} {said(name, known.get(name, 'missing'))}" for name in new]
     first, _, old = was[0].partition(" ")
     was[0] = f"{first} of {site.title} is {old}"
@@ -215,6 +216,21 @@ def _larger(site: RegionNode) -> Sequence[int]:
     """Return more dilations for a kernel that is dilated."""
     is_dilated = any(each > 1 for each in site.ints("dilations"))
     return MISTAKES["windows"]["dilations"] if is_dilated else ()
+
+
+def _bordered(site: RegionNode) -> Hypotheses:
+    """Yield pads that repeat the image, where a convolution pads with zeros."""
+    pads = np.array(site.ints("pads"), np.int64)
+    if not pads.any():
+        return
+    # batch and channels have none
+    whole = np.pad(pads.reshape(2, -1), ((0, 0), (2, 0))).reshape(-1)
+    none = SetAttr(site.only, (("pads", [0] * pads.size),))
+    for mode in MISTAKES["padding"]["modes"]:
+        attributes, numbers = (("mode", mode),), (("pads", whole),)
+        pad = Insert(site.input[0], "Pad", (), attributes, to=site.only, constants=numbers)
+        sentence = f"{site.title} pads with zeros; with a Pad of mode {mode} before it"
+        yield Hypothesis("padding", sentence, (pad, none), ("padding", mode))
 
 
 def _padded(site: RegionNode) -> Hypotheses:

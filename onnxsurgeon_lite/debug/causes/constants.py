@@ -13,6 +13,7 @@ from onnxsurgeon_lite.debug.causes.linear import Linear, linears
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but
 from onnxsurgeon_lite.debug.causes.solving import described, shifted, shrinks
 from onnxsurgeon_lite.names import joined
+from onnxsurgeon_lite.passes import Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, wide
 
 Order = NDArray[np.intp]
@@ -109,6 +110,7 @@ def constants(place: Place) -> Hypotheses:
         other = (constant.site, constant.slot) not in known and not _is_of_sizes(constant)
         if other and constant.array.size <= _SMALL and not single:
             yield from _of_constant(constant)
+    yield from _computed_pads(place)
     yield from together(place, orders)
 
 
@@ -230,12 +232,22 @@ def _integers(array: Array) -> Iterator[Variant]:
 
 
 def _paddings(array: Array) -> Iterator[Variant]:
-    """Yield paddings that are as large together, and stand on another side."""
+    """Yield paddings that are as large together, and stand on another side: one of them, all, or half."""
     for a, b in itertools.permutations(range(array.size), 2) if array.size <= _FEW else ():
-        right = array.copy()
-        right[a], right[b] = array[a] + 1, array[b] - 1
-        if array[b] > 0:
+        for moved in {1, int(array[b]), int(array[b]) // 2} - {0} if array[b] > 0 else ():
+            right = array.copy()
+            right[a], right[b] = array[a] + moved, array[b] - moved
             yield "padding", f"is {array.tolist()}; with {right.tolist()}", right
+
+
+def _computed_pads(place: Place) -> Hypotheses:
+    """Yield other paddings of a Pad that reads no constant, but what exporters compute from constants."""
+    for site in place.sites:
+        now = site.operand(1) if site.op_type == "Pad" and site.constant(1) is None else None
+        for kind, how, right in _paddings(now) if now is not None else ():
+            edit = Rewire(site.name(1), str(right.tolist()), site.only, 1)
+            sentence = f"what {site.title} reads as pads {how}"
+            yield Hypothesis(kind, sentence, (edit,), (kind, how))
 
 
 def _of_shape(constant: Constant) -> Iterator[Variant]:

@@ -157,6 +157,15 @@ def _rearranging(place: Place, value: str, array: Array) -> Iterator[ForgottenSt
     # along the last axis a Softmax is one of the operators
     for axis in range(array.ndim - 1):
         yield ForgottenStep(f"Softmax along axis {axis}", "Softmax", (("axis", axis),))
+    # an example, a channel or a row made alike in length, or in mean and deviation
+    every = list(range(array.ndim))
+    for axis in every:
+        norm = ("axis", axis), ("p", 2)
+        yield ForgottenStep(f"an L2 normalization along axis {axis}", "LpNormalization", norm)
+    for some in (every[1:], every[2:], every[-1:]) if array.ndim > 1 else ():
+        if some:
+            title = f"mean 0 and variance 1 along axes {some}"
+            yield ForgottenStep(title, "MeanVarianceNormalization", (("axes", some),))
     readers = {site.op_type for site in place.readers(value)}
     reshaped = bool(readers) and readers <= set(RESHAPING)
     wanted = place.wanted.shape if value == place.value else array.shape

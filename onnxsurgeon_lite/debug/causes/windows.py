@@ -50,7 +50,7 @@ class Windows:
     def around(self, edits: Sequence[Pass]) -> Model | None:
         """Return the window of some edits; None if it is about as large as the region."""
         place, index = self.place, self.place.index
-        if not self.has_any:
+        if not edits or not self.has_any:
             return None
         # passes of other packages may name nodes in other ways
         try:

@@ -502,6 +502,54 @@ def test_a_step_that_is_missing_comes_before_a_number_that_was_solved_for():
     assert culprit.causes[0].sentence.startswith("Sqrt is missing")
 
 
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_a_convolution_that_should_repeat_the_border_is_named(mode):
+    head = "net (float[2,3,8,8] x) => (float[2,4,8,8] y) {{ {} }}"
+    wrong = head.format("y = Conv <pads = [1, 1, 1, 1]> (x, w)")
+    right = head.format(f'p = Pad <mode = "{mode}"> (x, pads) y = Conv (p, w)')
+    w, pads = numbers(4, 3, 3, 3), np.int64([0, 0, 1, 1, 0, 0, 1, 1])
+
+    sentence = said(
+        model(wrong, w=w), model(right, w=w, pads=pads), "x", "y", x=numbers(2, 3, 8, 8, seed=1)
+    )
+
+    assert sentence.startswith(f"Conv (@0) pads with zeros; with a Pad of mode {mode} before it")
+
+
+@pytest.mark.parametrize(
+    ("node", "title"),
+    [
+        ("LpNormalization <axis = -1, p = 2>", "an L2 normalization along axis 1"),
+        ("MeanVarianceNormalization <axes = [1]>", "mean 0 and variance 1 along axes [1]"),
+    ],
+)
+def test_a_normalization_without_weights_that_is_missing_is_named(node, title):
+    head = "net (float[4,8] x) => (float[4,5] y) {{ h = Tanh (x) {} y = MatMul ({}, w) }}"
+    wrong = model(head.format("", "h"), w=numbers(8, 5))
+    right = model(head.format(f"n = {node} (h)", "n"), w=numbers(8, 5))
+
+    sentence = said(wrong, right, "x", "y", x=numbers(4, 8, seed=1))
+
+    assert sentence.startswith(f"{title} is missing between 'h' and MatMul")
+
+
+@pytest.mark.parametrize(("wrong", "right"), [([1, 1], [2, 0]), ([0, 2], [2, 0]), ([4, 0], [2, 2])])
+def test_pads_at_the_wrong_ends_that_an_exporter_computes_are_named(wrong, right):
+    length = 6 + sum(right)
+    text = (
+        f"net (float[2,3,8] x) => (float[2,4,{length}] y)"
+        " { pads = Cast <to = 7> (c) p = Pad (x, pads) y = Conv (p, w) }"
+    )
+
+    def net(first: int, last: int) -> onnx.ModelProto:
+        return model(text, c=np.int32([0, 0, first, 0, 0, last]), w=numbers(4, 3, 3))
+
+    sentence = said(net(*wrong), net(*right), "x", "y", x=numbers(2, 3, 8, seed=1))
+
+    was, instead = ([0, 0, first, 0, 0, last] for first, last in (wrong, right))
+    assert sentence.startswith(f"what Pad (@1) reads as pads is {was}; with {instead}")
+
+
 FACTORY = """import torch
 
 class Scaled(torch.nn.Module):
