@@ -409,7 +409,7 @@ class Bisecting:
             yield named, given
 
 
-_HOLDS = "agrees on fresh inputs"
+_HOLDS, _FAILS = "agrees on fresh inputs", "mismatch on fresh inputs: this is no cause"
 _SMALLER = 0.5, 0.9  # times the floats of fresh inputs
 _WIDE = 3  # nodes of a region that need no narrowing
 
@@ -490,6 +490,10 @@ def write_edits(
         result.repair = made
         if made.model is not None and made.verdict == "agrees":
             _prove(made, right)
+        for culprit in result.culprits if made.fresh == _FAILS else ():
+            for cause in culprit.causes[:1]:
+                culprit.unexplained = f"not known: {cause.sentence}, but not on fresh inputs"
+            culprit.causes = []
         if made.verdict == "agrees" and made.fresh != _HOLDS and _of_one_example(result):
             made.verdict = "inconclusive"
             made.fresh = f"{made.fresh}; {ONE_EXAMPLE}: record several"
@@ -514,7 +518,7 @@ def _prove(made: Repair, right: Right) -> None:
     except SurgeonError as error:
         made.fresh = f"proved on the recorded samples alone; on fresh inputs: {error.message}"
         return
-    made.fresh = _HOLDS if holds else "mismatch on fresh inputs: this is no cause"
+    made.fresh = _HOLDS if holds else _FAILS
     if not holds:
         made.verdict = "mismatch"
 

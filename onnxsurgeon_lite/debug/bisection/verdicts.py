@@ -22,6 +22,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValue,
     RunValues,
     Shape,
+    has_floats,
     is_array,
     is_float,
     rms,
@@ -367,7 +368,7 @@ def _amount(e: Evidence, fit: Fit) -> str:
     ]
     either = walk.inputs(node for node in e.nodes if node.op_type in _EITHER)
     names = [name for name in dict.fromkeys(chain(names, either)) if name in e.constants]
-    names = [name for name in names if name not in passed_on]
+    names = [name for name in names if name not in passed_on and has_floats(e.read(name))]
     # a shift by a bias of zeros, or without a bias: it is lost
     bias = names[0] if names and not scaled.any() and not e.read(names[0]).any() else ""
     if not scaled.any() and (bias or (not names and e.nodes[-1].op_type in _SCALES)):

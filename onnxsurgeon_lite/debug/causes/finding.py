@@ -402,9 +402,10 @@ class Finder:
                             proved.append((fit, cause))
                         if len(proved) >= _PROVED:
                             break  # at least one of each batch is proved
-                    if any(_settles(fit) for fit, _ in proved):
+                    # one example fits a number that depends on it, too
+                    if any(_settles(fit, not place.is_one_example) for fit, _ in proved):
                         break
-                    if proved:
+                    if any(_settles(fit, True) for fit, _ in proved):
                         bench.hurry()
             except OutOfTime:
                 if not proved:
@@ -414,8 +415,7 @@ class Finder:
                 others = self._elsewhere(bench, culprit, ordered(fit for fit, _ in proved)[:1])
         # those of the smallest error, the simplest one first
         causes = {id(fit): cause for fit, cause in proved}
-        vague = (cause for fit, cause in proved if fit.hypothesis.vague or cause.of_one_example)
-        self.vague |= {key(cause.steps) for cause in vague}
+        self.vague |= {key(cause.steps) for fit, cause in proved if _is_vague(fit, cause)}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in proved)]
         chosen[1:1] = others
         return chosen, "" if chosen else _unexplained(bench, fits)
@@ -654,7 +654,9 @@ class Finder:
         except OutOfTime as error:
             over = error
         bench.until = self.until
-        yield from bench.fitting(solving(bench.place, bench) for solving in solved)
+        # what has solved numbers is no simpler than what is known
+        if bench.enough == math.inf:
+            yield from bench.fitting(solving(bench.place, bench) for solving in solved)
         if over is not None:
             raise over
 
@@ -702,9 +704,19 @@ def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
     return [f for f in exact if f.hypothesis.unknowns <= max(1, exact[0].hypothesis.unknowns)]
 
 
-def _settles(fit: Outcome) -> bool:
-    """Return whether no later explanation is simpler: without a number that was solved for."""
-    return fit.error <= _EXACT and not fit.hypothesis.vague and not fit.hypothesis.unknowns
+def _is_vague(fit: Outcome, cause: Cause) -> bool:
+    """Return whether a fit does not show what the mistake was: one example determines one number at most."""
+    return fit.hypothesis.vague or (cause.of_one_example and fit.hypothesis.unknowns > 1)
+
+
+def _settles(fit: Outcome, solved: bool = False) -> bool:
+    """Return whether no later explanation is simpler; with numbers that were solved for: but one without any.
+
+    Inserted nodes with many solved numbers fit much.
+    """
+    unknowns, inserted, _ = fit.hypothesis.length
+    few = not unknowns or (solved and (unknowns <= 1 or not inserted))
+    return fit.error <= _EXACT and not fit.hypothesis.vague and few
 
 
 def _explainable(culprit: Culprit) -> bool:

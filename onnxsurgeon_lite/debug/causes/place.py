@@ -384,8 +384,10 @@ class Place:
     @property
     def is_one_example(self) -> bool:
         """Whether one sample of one row enters, or one number: a number that depends on it looks like a constant."""
-        values = list(self.entering.values())
-        has_one_row = all(value.shape[:1] in ((), (1,)) for value in values)
+        values = [v for name, v in self.entering.items() if constant(self.whole, name) is None]
+        # of a sequence [batch, length, features] each position is one
+        rows = (v.shape[: 2 if v.ndim == 3 else 1] for v in values)
+        has_one_row = all(math.prod(shape) == 1 for shape in rows)
         one = has_one_row or any(has_floats(value) and value.size == 1 for value in values)
         return one and len(self.samples) == 1
 

@@ -143,18 +143,8 @@ class Bench:
 
     def fitting(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
         """Yield the hypotheses that fit, those of several that run together at once."""
-        yield from self._fitting(map(self._untried, families))
-        # of what changes shapes between nodes, few fit: they come last
-        if self._later:
-            later = list(self._later.values())
-            self._later.clear()
-            self._windows.closed = True
-            yield from self._fitting([later])
-            self._windows.closed = False
-
-    def _fitting(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
         nearest = self.nearest
-        for batch, outcomes in self._batches(families):
+        for batch, outcomes in self._batches(map(self._untried, families)):
             fits = [outcome for outcome in outcomes if outcome.fits]
             if fits:
                 yield fits
@@ -197,7 +187,21 @@ class Bench:
     def _batches(
         self, families: Iterable[Iterable[Hypothesis]]
     ) -> Iterator[tuple[list[Hypothesis], list[Outcome]]]:
-        """Run hypotheses, several at once, while the next ones are edited and those behind them are made."""
+        """Run hypotheses, several at once; those that change shapes between nodes come last: few of them fit."""
+        yield from self._run_each(families)
+        later = list(self._later.values())
+        self._later.clear()
+        # the nodes behind them change, too
+        self._windows.closed = True
+        try:
+            yield from self._run_each([later])
+        finally:
+            self._windows.closed = False
+
+    def _run_each(
+        self, families: Iterable[Iterable[Hypothesis]]
+    ) -> Iterator[tuple[list[Hypothesis], list[Outcome]]]:
+        """Run hypotheses while the next ones are edited and those behind them are made."""
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
         if self._windows.has_any:
             size = max(size, self._windows.largest)

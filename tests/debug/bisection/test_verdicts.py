@@ -5,6 +5,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
 import onnxsurgeon_lite as osl
+from kit import causes
 from kit.bisecting import Case, altered, parsed, random, verdicts
 from onnxsurgeon_lite import open_references, save_tensors
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
@@ -605,3 +606,19 @@ def test_a_scale_and_a_shift_of_numbers_that_are_alike_blame_no_constant(tmp_pat
 
     (culprit,) = found.culprits
     assert "wrong constant" not in verdicts(culprit)
+
+
+def test_an_axis_is_no_wrong_constant_where_a_term_is_missing():
+    text = (
+        "g (float[4,6] x) => (float[4] y)"
+        " {{ axes = Add (a, b) s = ReduceSum <keepdims = 0> (x, axes) y = {} }}"
+    )
+    axes = {"a": np.int64([0]), "b": np.int64([1])}
+    wrong = causes.model(text.format("Identity (s)"), **axes)
+    right = causes.model(text.format("Add (s, t)"), t=np.float32(0.5), **axes)
+    x = causes.numbers(4, 6)
+
+    (culprit,) = osl.bisect(wrong, {"x": x, "y": osl.run(right, {"x": x})["y"]}).culprits
+
+    assert "'a'" not in culprit.findings[0].because
+    assert "'b'" not in culprit.findings[0].because
