@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -409,7 +408,6 @@ class Bisecting:
             yield named, given
 
 
-_HOLDS, _FAILS = "agrees on fresh inputs", "mismatch on fresh inputs: this is no cause"
 _SMALLER = 0.5, 0.9  # times the floats of fresh inputs
 _WIDE = 3  # nodes of a region that need no narrowing
 
@@ -489,23 +487,26 @@ def write_edits(
         made = repair_files(model, result, Path(writing.repair), again, writing.force)
         result.repair = made
         if made.model is not None and made.verdict == "agrees":
-            _prove(made, right)
-        for culprit in result.culprits if made.fresh == _FAILS else ():
-            for cause in culprit.causes[:1]:
-                culprit.unexplained = f"not known: {cause.sentence}, but not on fresh inputs"
-            culprit.causes = []
-        if made.verdict == "agrees" and made.fresh != _HOLDS and _of_one_example(result):
-            made.verdict = "inconclusive"
-            made.fresh = f"{made.fresh}; {ONE_EXAMPLE}: record several"
+            _prove(made, result.culprits, right)
 
 
-def _of_one_example(result: BisectResult) -> bool:
-    causes = chain.from_iterable(culprit.causes[:1] for culprit in result.culprits)
-    return any(cause.of_one_example for cause in causes)
-
-
-def _prove(made: Repair, right: Right) -> None:
+def _prove(made: Repair, culprits: Sequence[Culprit], right: Right) -> None:
     """Compare a repaired model with what is right on fresh inputs: an edit may fit the sample alone."""
+    holds = _holds(made, right)
+    causes = [(culprit, cause) for culprit in culprits for cause in culprit.causes[:1]]
+    if holds is None and any(cause.of_one_example for _, cause in causes):
+        made.verdict = "inconclusive"
+        made.fresh += f"; numbers were solved for {ONE_EXAMPLE}: record several"
+    if holds is not False:
+        return
+    made.verdict = "mismatch"
+    for culprit, cause in causes:
+        culprit.unexplained = f"not known: {cause.sentence}, but not on fresh inputs"
+        culprit.causes = []
+
+
+def _holds(made: Repair, right: Right) -> bool | None:
+    """Return whether a repaired model is right on fresh inputs, and say so; None if that is not known."""
     from onnxsurgeon_lite.api.run import compare_sets as compared
 
     try:
@@ -513,14 +514,13 @@ def _prove(made: Repair, right: Right) -> None:
             fresh, known = right(stack)
             if known is None:
                 made.fresh = "proved on the recorded samples alone, without --against or --factory"
-                return
+                return None
             holds = compared(str(made.model), known, fresh).match
     except SurgeonError as error:
         made.fresh = f"proved on the recorded samples alone; on fresh inputs: {error.message}"
-        return
-    made.fresh = _HOLDS if holds else _FAILS
-    if not holds:
-        made.verdict = "mismatch"
+        return None
+    made.fresh = "agrees on fresh inputs" if holds else "mismatch on fresh inputs: this is no cause"
+    return holds
 
 
 def right_for(
@@ -533,11 +533,11 @@ def right_for(
 ) -> tuple[Feeds, ModelLike | Path | None]:
     """Return fresh inputs, and what is right for them: the other model, or the module's values; None if unknown.
 
-    Fresh are the numbers of the sample in another order, and floats also smaller: what a norm of a whole input does
-    is not seen in the order alone. Shapes, signs, ranges and dtypes stay.
+    Fresh are the numbers of the sample in another order; floats are smaller, too, as no order changes the norm of an
+    input. Shapes, signs, ranges and dtypes stay.
 
     Raises:
-        FeedsError: no inputs are others so.
+        FeedsError: no input changes so.
     """
     # `same` stays True if every order is the same, and nothing can be smaller: one integer
     rng = np.random.default_rng(0)

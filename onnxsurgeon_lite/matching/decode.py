@@ -1,8 +1,8 @@
 """A language model that decodes the text of another, or of a recording: where their greedy tokens differ first."""
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 from onnx import ValueInfoProto
@@ -137,7 +137,7 @@ class Decoder:
             raise UsageError(
                 f"input {twice[0]!r} is fed by --sequence and by a stage", "leave out one of them"
             )
-        inputs = dict(chain.from_iterable(index.inputs.items() for index in reversed(indexes)))
+        inputs = ChainMap(*(index.inputs for index in indexes))
         found = cls(models, logits, tokens, carry, passed, inputs)
         # the prompt begins with empty caches; a token gets what the prompt made
         made = found._require_fed(PROMPT, carry)

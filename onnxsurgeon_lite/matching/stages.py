@@ -1,5 +1,6 @@
 """The models of a folder that run one after another: what `[[stage]]` or a package's configuration says of them."""
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -99,8 +100,7 @@ def _of_package(folder: Path, config: Mapping[str, object]) -> Iterator[Stage]:
     for kind, part in parts.items():
         outputs, own = inner(part, "outputs"), later.pop(kind)
         # what this part gives to itself, and to whichever come later; of several, to the first
-        read = dict(chain.from_iterable(each.items() for each in reversed(later.values())))
-        cache, feeds = _links(outputs, own), _links(outputs, read)
+        cache, feeds = _links(outputs, own), _links(outputs, ChainMap(*later.values()))
         pipeline = part.get("pipeline")
         items = pipeline if isinstance(pipeline, list) else []
         # an item of a pipeline is an object under its name

@@ -149,7 +149,8 @@ class Insert:
         # found again by its output: positions changed
         node = after.nodes[after.makers([made])[0]]
         # with `before`, the new name stands for the value, with its type
-        known = {n: own for n in node.input if (own := value if n == new else n) in index}
+        read = {new: value} if self.before else {}
+        known = {name: read.get(name, name) for name in node.input if read.get(name, name) in index}
         index.learn_types(known.values())
         for name, own in known.items():
             kind = index.type_of(own)

@@ -200,7 +200,7 @@ def _headline(culprit: Culprit) -> str:
     made = f"{what} makes {culprit.value!r}"
     if culprit.seen:
         seen = first(list(map(repr, dict.fromkeys([culprit.value] + culprit.seen))), _FEW)
-        # several values are wrong that it reaches: the fault may lie on each way
+        # the fault may also lie on the way to any of them
         either = ", or what follows it" if culprit.verdict == "wrong node" else ""
         made = f"{what}{either}, seen at {seen}"
     compared = _compared(culprit)

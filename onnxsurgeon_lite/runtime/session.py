@@ -15,6 +15,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import (
+    EditError,
     NoKernel,
     PartialAnswer,
     RuntimeFailure,
@@ -204,7 +205,10 @@ class Runtime:
             raise RuntimeFailure(f"{self.title} does not tell the graph that it runs")
         # the evaluator knows ONNX's own operators
         if self.options.runtime == REFERENCE:
-            model, *_ = in_standard(model)
+            try:
+                model, *_ = in_standard(model)
+            except EditError as error:
+                raise RuntimeFailure(error.message, error.hint) from error
         # the structure with the places of weights; the runtime maps their files
         proto, folder = model.for_runtime()
         _name_nodes(proto)

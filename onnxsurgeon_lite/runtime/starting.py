@@ -24,14 +24,7 @@ def started(options: RuntimeOptions) -> Child:
             raise UsageError(
                 f"there is no interpreter {options.python!r}", "write python=VENV/bin/python"
             )
-        with contextlib.suppress(IndexError):  # none rests, or another thread took the last one
-            while True:
-                child = _resting.pop()
-                # a new one would be like it
-                if child.settings == (memory, WORKER, (), options.python) and child.rests():
-                    return child
-                child.close()
-        return Child(memory, python=options.python)
+        return _rested(memory, options.python) or Child(memory, python=options.python)
     if options.runtime == TORCH:
         raise UsageError(
             "a PyTorch module runs whole: it gives references",
@@ -56,6 +49,17 @@ def finished(child: Child, options: RuntimeOptions) -> None:
         _resting.append(child)
     else:
         child.close()
+
+
+def _rested(memory: int, python: str) -> Child | None:
+    """Return a process that rests, if a new one would be like it."""
+    with contextlib.suppress(IndexError):  # there is none, or another thread took the last one
+        while True:
+            child = _resting.pop()
+            if child.settings == (memory, WORKER, (), python) and child.rests():
+                return child
+            child.close()
+    return None
 
 
 @atexit.register

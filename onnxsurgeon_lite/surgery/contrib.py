@@ -80,7 +80,7 @@ def in_standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
         )
 
     def function_of(part: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
-        # called for each node: the function that stands for it, None where it stays
+        """Return the standard function of a node; None where the node stays."""
         if not is_contrib(node):
             return None
         try:

@@ -17,7 +17,7 @@ def imagenet(x: Tensor) -> Tensor:
     return (x - torch.tensor(MEAN).view(1, 3, 1, 1)) / torch.tensor(STD).view(1, 3, 1, 1)
 
 
-class Packaged(Subject):
+class Rewritten(Subject):
     """A network of transformers, rewritten in places by `rewrite`."""
 
     def __init__(self, slip: str) -> None:
@@ -33,7 +33,7 @@ class Packaged(Subject):
         """Change the code of a part."""
 
 
-class SegFormer(Packaged):
+class SegFormer(Rewritten):
     """Segmentation: a pyramid of attention, a head of linear layers, labels' scores at full size."""
 
     SLIPS = {
@@ -97,7 +97,7 @@ class SegFormer(Packaged):
         return F.interpolate(y, scale_factor=4.0, mode="bilinear", align_corners=False)
 
 
-class Dpt(Packaged):
+class Dpt(Rewritten):
     """Depth from one picture: features of four layers put together, the disparity as depth."""
 
     SLIPS = {
@@ -168,7 +168,7 @@ class Dpt(Packaged):
         return y if self.slip == "inverse" else 1 / (0.3 * y + 0.1)
 
 
-class Yolos(Packaged):
+class Yolos(Rewritten):
     """Detection by tokens: scores without background, boxes as corners in pixels."""
 
     SLIPS = {
@@ -229,7 +229,7 @@ class Yolos(Packaged):
         return scores, corners * torch.tensor(size)
 
 
-class T5(Packaged):
+class T5(Rewritten):
     """Encoder and decoder with relative positions; the decoder gets labels, shifted to the right."""
 
     SLIPS = {
@@ -287,7 +287,7 @@ class T5(Packaged):
         ).logits
 
 
-class Mamba(Packaged):
+class Mamba(Rewritten):
     """State space: the mixer is written again as a loop."""
 
     SLIPS = {
@@ -350,7 +350,7 @@ class Mamba(Packaged):
         return self.net(ids, use_cache=False).logits
 
 
-class QwenMoe(Packaged):
+class QwenMoe(Rewritten):
     """Mixture of experts with a shared one."""
 
     SLIPS = {
@@ -420,7 +420,7 @@ class QwenMoe(Packaged):
         return self.net(ids, attention_mask=mask, position_ids=places, use_cache=False).logits
 
 
-class PatchTst(Packaged):
+class PatchTst(Rewritten):
     """Forecast of a time series in patches."""
 
     SLIPS = {
@@ -477,7 +477,7 @@ class PatchTst(Packaged):
         return self.net(past_values=(x - mean) / scale).prediction_outputs * scale + mean
 
 
-class Clip(Packaged):
+class Clip(Rewritten):
     """Retrieval: pictures and texts in one space."""
 
     SLIPS = {
@@ -534,7 +534,7 @@ class Clip(Packaged):
         return y.T if self.slip == "transposed" else y
 
 
-class ConvNext(Packaged):
+class ConvNext(Rewritten):
     """ConvNeXt V2 with its response norm."""
 
     SLIPS = {
@@ -584,7 +584,7 @@ class ConvNext(Packaged):
         return self.net.classifier(y)
 
 
-class Deberta(Packaged):
+class Deberta(Rewritten):
     """Disentangled attention; names of words."""
 
     SLIPS = {
@@ -642,7 +642,7 @@ class Deberta(Packaged):
         return y.softmax(-1) if self.slip == "softmax_out" else y.log_softmax(-1)
 
 
-class Encodec(Packaged):
+class Encodec(Rewritten):
     """The decoder of a sound codec."""
 
     SLIPS = {
@@ -689,7 +689,7 @@ class Encodec(Packaged):
         return y / scale[..., None] if self.slip == "two_scales" else y * scale[..., None]
 
 
-class Ast(Packaged):
+class Ast(Rewritten):
     """Sound classes from a spectrogram."""
 
     SLIPS = {

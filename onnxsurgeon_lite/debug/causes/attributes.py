@@ -75,6 +75,7 @@ def _exchanged(place: Place) -> Hypotheses:
 def changed(site: RegionNode, new: Mapping[str, Attribute]) -> Hypothesis:
     """Return the hypothesis that attributes of a node should have other values."""
     known = site.attributes
+    # a number that was solved for may be the old one
     new = {name: value for name, value in new.items() if known.get(name) != value} or new
     was = [f"{name} {said(name, known.get(name, 'missing'))}" for name in new]
     first, _, old = was[0].partition(" ")
@@ -227,8 +228,8 @@ def _bordered(site: RegionNode) -> Hypotheses:
     whole = np.pad(pads.reshape(2, -1), ((0, 0), (2, 0))).reshape(-1)
     none = SetAttr(site.only, (("pads", [0] * pads.size),))
     for mode in MISTAKES["padding"]["modes"]:
-        attributes, numbers = (("mode", mode),), (("pads", whole),)
-        pad = Insert(site.input[0], "Pad", (), attributes, to=site.only, constants=numbers)
+        named = (("mode", mode),)
+        pad = Insert(site.input[0], "Pad", (), named, to=site.only, constants=(("pads", whole),))
         sentence = f"{site.title} pads with zeros; with a Pad of mode {mode} before it"
         yield Hypothesis("padding", sentence, (pad, none), ("padding", mode))
 

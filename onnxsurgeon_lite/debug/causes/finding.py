@@ -182,7 +182,8 @@ class Finder:
             self.explain_shapes(culprit)
             self.explain(culprit)
         except OutOfTime:
-            left = f" for {counted(len(self._left), 'kind')} of mistakes" if self._left else ""
+            kinds = counted(len(self._left), "kind")
+            left = f" with {kinds} of mistakes left" if self._left else ""
             more = self.case.journal.hint or f"; --seconds {2 * self.lasts + 1:.0f} tries more"
             culprit.unexplained = f"not known: the time ran out{left}{more}"
         except SurgeonError as error:
@@ -421,7 +422,7 @@ class Finder:
         return chosen, "" if chosen else _unexplained(bench, fits)
 
     def _bench(self, place: Place) -> Bench:
-        return Bench(place, self.case.memory, self.until, journal=self.case.journal)
+        return Bench(place, self.case.memory, self.until, self.case.journal)
 
     def _elsewhere(self, bench: Bench, culprit: Culprit, first: Sequence[Outcome]) -> list[Cause]:
         """Return the cause that the change of a constant is at another node of a region, which explains as much."""
@@ -710,9 +711,10 @@ def _is_vague(fit: Outcome, cause: Cause) -> bool:
 
 
 def _settles(fit: Outcome, solved: bool = False) -> bool:
-    """Return whether no later explanation is simpler; with numbers that were solved for: but one without any.
+    """Return whether no later explanation is simpler.
 
-    Inserted nodes with many solved numbers fit much.
+    Args:
+        solved: numbers that were solved for do not matter; but with many of them, inserted nodes fit much.
     """
     unknowns, inserted, _ = fit.hypothesis.length
     few = not unknowns or (solved and (unknowns <= 1 or not inserted))

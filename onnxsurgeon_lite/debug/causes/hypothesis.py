@@ -76,7 +76,7 @@ class Hypothesis:
 
 
 Hypotheses = Iterator[Hypothesis]
-ONE_EXAMPLE = "of one example, and a number that depends on the input fits that, too"
+ONE_EXAMPLE = "from one example, where a number that depends on the input fits, too"
 
 
 # What is data about mistakes: values that are usually confused, and the names of these mistakes.

@@ -162,8 +162,8 @@ def _rearranging(place: Place, value: str, array: Array) -> Iterator[ForgottenSt
     for axis in every:
         norm = ("axis", axis), ("p", 2)
         yield ForgottenStep(f"an L2 normalization along axis {axis}", "LpNormalization", norm)
-    for some in (every[1:], every[2:], every[-1:]) if array.ndim > 1 else ():
-        if some:
+    for first in (1, 2, -1) if array.ndim > 1 else ():
+        if some := every[first:]:
             title = f"mean 0 and variance 1 along axes {some}"
             yield ForgottenStep(title, "MeanVarianceNormalization", (("axes", some),))
     readers = {site.op_type for site in place.readers(value)}

@@ -342,10 +342,8 @@ class Place:
         # else each edit would look for them again
         index.types.update(types)
         index.settled = typed.settled
-        return cls(
-            whole, positions, index, value, samples, judge, observer.runtime, beside,
-            [tensor.name for tensor in others]
-        )  # fmt: skip
+        named = [tensor.name for tensor in others]
+        return cls(whole, positions, index, value, samples, judge, observer.runtime, beside, named)
 
     @property
     def nodes(self) -> Sequence[NodeProto]:
@@ -470,10 +468,9 @@ class Place:
     @cached_property
     def types(self) -> dict[str, TypeProto]:
         """The types of these values, and of those nearby, with their shapes."""
-        known = {**self.values, **{n: v for n, v in self.nearby.items() if is_array(v)}}
         return {
             name: helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), value.shape)
-            for name, value in known.items()
+            for name, value in {**self.values, **self.nearby}.items()
         }
 
     @property

@@ -62,11 +62,11 @@ class Proof:
             if steps in (wired, alike):
                 sentence += " here and at all nodes like it"
         alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
+        of_one = bool(hypothesis.unknowns) and place.is_one_example
         solved = f"; {hypothesis.fitted}" if hypothesis.unknowns else ""
+        solved += f" {ONE_EXAMPLE}" * of_one
         if solved and len({c.site.number for c in place.constants() if c.is_float}) > 1:
             solved += "; it may make up for another constant here"
-        of_one = bool(solved) and place.is_one_example
-        solved += f"; {ONE_EXAMPLE}" * of_one
         said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}{solved}){alone}"
         cause = self.cause(culprit, place.value, hypothesis.name, said, after, steps)
         return replace(cause, mistake=hypothesis.mistake, of_one_example=of_one)

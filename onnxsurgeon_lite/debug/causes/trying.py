@@ -31,7 +31,6 @@ from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
-    Arrays,
     RunValue,
     is_array,
     rms,
@@ -48,17 +47,15 @@ class Edited:
 
     hypothesis: Hypothesis
     proto: ModelProto
-    is_window: bool = False
+    is_window: bool
 
 
 _TOGETHER = 64  # copies in one session
 _PARTS = 8  # of copies with a refused one: a refusal takes long, and halves repeat it often
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
-_STORED, _MADE = (
-    "\x03",
-    "\x05",
-)  # begin the names of what is fed and of what windows make, in the runtime
-_SWITCHES: Arrays = {"\x05off": np.array(False), "\x05on": np.array(True)}
+_STORED = "\x03"  # begins the names of what is fed, in the runtime
+_MADE = "\x05"  # begins those of what windows make
+_SWITCHES = {"\x04off": np.array(False), "\x04on": np.array(True)}
 _RANGE = 1e-14, 1e6  # of a number that is solved for
 _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
@@ -100,10 +97,10 @@ class Bench:
     place: Place
     budget: int
     until: float
-    enough: float = math.inf
     journal: Journal = field(default_factory=Journal)
     nearest: Outcome | None = None
     tried: int = 0
+    enough: float = math.inf
     _fed: dict[str, str] = field(default_factory=dict)
     _same: set[bytes] = field(default_factory=set)
     _begins: float = field(default_factory=time.monotonic)
@@ -203,12 +200,12 @@ class Bench:
     ) -> Iterator[tuple[list[Hypothesis], list[Outcome]]]:
         """Run hypotheses while the next ones are edited and those behind them are made."""
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
+        seconds = 0.0
         if self._windows.has_any:
-            size = max(size, self._windows.largest)
+            size, seconds = max([size] + self._windows.sizes), _GATHERED
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
         # edit the next batch while this one runs, and make the one after it
-        together = _GATHERED if self._windows.has_any else 0.0
-        pending = _drawn(families, count, together)
+        pending = _drawn(families, count, seconds)
         batch, following = next(pending, []), next(pending, [])
         edited = self._begun(batch)
         while edited is not None:
@@ -266,8 +263,8 @@ class Bench:
     def _run(self, edited: Sequence[Edited]) -> list[Outcome]:
         """Run copies together; those that the runtime refuses have no outcome."""
         kinds = groups((copy.is_window, (n, copy.proto)) for n, copy in enumerate(edited))
-        made = self._in_parts(self._run_windows, dict(kinds.get(True, ())))
-        made |= self._in_parts(self._run_whole, dict(kinds.get(False, ())))
+        windows, whole = (dict(kinds.get(kind, ())) for kind in (True, False))
+        made = self._in_parts(self._run_windows, windows) | self._in_parts(self._run_whole, whole)
         self.tried += len(made)
         outcomes = [
             self._judged(edited[number].hypothesis, made[number]) for number in sorted(made)
@@ -277,9 +274,8 @@ class Bench:
             if outcome.hypothesis.sentence and nearer and not outcome.fits:
                 self.nearest = outcome
         # those that make other shapes
-        for number, copy in enumerate(edited):
-            if copy.is_window and number not in made:
-                self._later[_named(copy.hypothesis)] = copy.hypothesis
+        later = (edited[number].hypothesis for number in windows.keys() - made.keys())
+        self._later |= {_named(hypothesis): hypothesis for hypothesis in later}
         return outcomes
 
     def _in_parts(self, run: Callable[[Copies], Made], copies: Copies) -> Made:
@@ -289,8 +285,7 @@ class Bench:
         except RuntimeFailure as error:
             if isinstance(error, RuntimeLost):
                 self.place.runtime.restart()
-                again = list(self._fed)
-                self._fed.clear()
+                again, self._fed = self._fed, {}
                 self._feed(again)
             size, made = len(copies) // _PARTS + 1, Made()
             for start in range(0, len(copies), size) if len(copies) > 1 else ():
@@ -312,6 +307,8 @@ class Bench:
             for number, ends in places.items()
             if all(_alike(found[here], place.values[name]) for name, here in ends.items())
         }
+        if not places:
+            return made
         # one session for all: what it is given is fed, and whether it is (a session for each takes most of the time)
         every = chain.from_iterable(map(dict.items, places.values()))
         given = {v: _MADE + here for v, here in every}

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model.messages import assign, declare
 from onnxsurgeon_lite.passes import Pass, Remove
 from onnxsurgeon_lite.passes.in_bodies import named
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import data_type_of_numpy, types_of
+from onnxsurgeon_lite.tensors.dtypes import data_type_of_numpy
 
 _LEAST = 24  # nodes of a region: in a smaller one, a copy of all takes no longer
 _MOST = 0.5  # of its nodes
@@ -35,17 +35,15 @@ class Windows:
     _made: dict[tuple[frozenset[int], frozenset[str]], Model | None] = field(default_factory=dict)
 
     @cached_property
-    def largest(self) -> int:
-        """The bytes of the largest value that a window may make."""
-        return max(array.nbytes for array in self.place.values.values())
+    def sizes(self) -> list[int]:
+        """The bytes of each value that a window may make."""
+        return [array.nbytes for array in self.place.values.values()]
 
     @property
     def has_any(self) -> bool:
-        """Whether the place has many nodes, and small values."""
-        if len(self.place.nodes) < _LEAST or self.closed:
-            return False
-        # in the worst case the runtime holds all values
-        return sum(array.nbytes for array in self.place.values.values()) < self.budget
+        """Whether the place has many nodes, and small values: at worst the runtime holds all of them."""
+        is_open = len(self.place.nodes) >= _LEAST and not self.closed
+        return is_open and sum(self.sizes) < self.budget
 
     def around(self, edits: Sequence[Pass]) -> Model | None:
         """Return the window of some edits; None if it is about as large as the region."""
@@ -72,11 +70,11 @@ class Windows:
         """Return some nodes as a model that has some values and constants, too; None where a value is no tensor."""
         place, index = self.place, self.place.index
         made = index.made_by(nodes)
-        others = [node for node in range(len(index.nodes)) if node not in nodes]
+        others = set(range(len(index.nodes))) - nodes
         ends = sorted(made & (index.read_by(others) | index.outputs.keys()))
         if not place.values.keys() >= set(ends):
             return None
-        known = types_of({name: place.values[name] for name in place.values.keys() - made})
+        known = {name: kind for name, kind in place.types.items() if name not in made}
         part = Observer(index, place.runtime).part(sorted(nodes), known, ends)
         declare(part.graph, {name: index.types[name] for name in made if name in index.types})
         # what an edit reads, and these nodes do not

@@ -484,7 +484,7 @@ def test_numbers_solved_for_from_one_example_prove_nothing(tmp_path):
 
     assert one.repair.verdict == "inconclusive"
     assert one.repair.fresh.endswith("record several")
-    assert "a number that depends on the input fits that, too" in one.culprits[0].causes[0].sentence
+    assert "a number that depends on the input fits, too" in one.culprits[0].causes[0].sentence
     assert several.repair.verdict == "agrees"
     assert "depends on the input" not in several.culprits[0].causes[0].sentence
 
@@ -597,7 +597,7 @@ def test_a_search_of_causes_ends_in_its_time_and_says_how_far_it_came():
     found = osl.bisect(wrong, known, feeds=feeds, seconds=120).culprits[0]
 
     assert not late.causes
-    assert late.unexplained.startswith("not known: the time ran out for")
+    assert late.unexplained.startswith("not known: the time ran out with")
     assert late.unexplained.endswith("--seconds 1 tries more")
     assert "axis of Softmax" in found.causes[0].sentence
 
