@@ -16,8 +16,8 @@ from onnxsurgeon_lite.tensors.comparison import (
     surely_agrees,
 )
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored
+from onnxsurgeon_lite.tensors.in_file import InFile
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import InFile
 
 _Value = TypeVar("_Value", Stored, RunValue)
 

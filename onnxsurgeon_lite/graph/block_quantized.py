@@ -1,20 +1,23 @@
 """Weights of onnxruntime's operators that hold integers of a few bits, with a scale for each block of them."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model.messages import attributes_of, operand
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, wide
 from onnxsurgeon_lite.tensors.grid import Grid
+from onnxsurgeon_lite.tensors.in_file import Rows, rows_at_a_time, whole
 
 PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
-_TOGETHER = 1 << 21  # numbers that are computed at a time
 BITS = (2, 4, 8)
 """Bits that an integer may have."""
 
@@ -33,7 +36,7 @@ class Blocks:
         bits: of each integer.
     """
 
-    packed: Array
+    packed: Rows
     shape: Shape
     grid: Grid
     dtype: "np.dtype[np.generic]"
@@ -42,10 +45,11 @@ class Blocks:
     @property
     def integers(self) -> Array:
         """The integers in the shape of the weight: made anew each time, as they may take much more than their bytes."""
-        if self.packed.dtype != np.uint8:
-            return self.packed
+        packed = whole(self.packed)
+        if packed.dtype != np.uint8:
+            return packed
         # the last byte of a row may hold more
-        return unpacked(self.packed, self.bits)[..., : self.shape[-1]]
+        return unpacked(packed, self.bits)[..., : self.shape[-1]]
 
     def numbers(self) -> Array:
         """Return the numbers that the integers mean."""
@@ -55,19 +59,21 @@ class Blocks:
             made[rows] = part.grid.numbers(part.integers)
         return made
 
-    def parts(self) -> Iterator[slice]:
+    def parts(self) -> Iterable[slice]:
         """Yield rows that are computed together: float64 takes 16 times the memory of 4 bits."""
         # blocks that span several rows are not cut
-        count = self.shape[0]
-        step = max(1, _TOGETHER // max(1, math.prod(self.shape[1:])) if self.grid.axis else count)
-        yield from (slice(at, at + step) for at in range(0, count, step))
+        if self.grid.axis:
+            return rows_at_a_time(self.shape)
+        return [slice(0, self.shape[0])]
 
     def part(self, rows: slice) -> "Blocks":
         """Return some rows: those of whole blocks, or one."""
         # where blocks run down the rows, several rows have one scale
         span = 1 if self.grid.axis else self.grid.block
         own = slice(rows.start // span, -(-rows.stop // span))
-        grid = replace(self.grid, scale=self.grid.scale[own], zero=self.grid.zero[own])
+        # float64 here alone: all scales of a large weight take much memory
+        grid = self.grid
+        grid = replace(grid, scale=wide(grid.scale[own]), zero=wide(grid.zero[own]))
         packed = self.packed[rows]
         return replace(self, packed=packed, shape=(len(packed), *self.shape[1:]), grid=grid)
 
@@ -77,7 +83,10 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
     slots = NAMES.get(node.op_type)
     if slots is None:
         return "its weight has no blocks"
-    integers, scales, zeros = (constant_of(index, operand(node, slot)) for slot in slots)
+    tensor = constant(index, operand(node, slots[0]))
+    # integers are read some rows at a time
+    integers = None if tensor is None else index.model.rows(tensor)
+    scales, zeros = (constant_of(index, operand(node, slot)) for slot in slots[1:])
     # an input is omitted only if its name is
     if integers is None or scales is None or (zeros is None) != (not operand(node, slots[2])):
         return "its weight, its scales or its zero points are computed"
@@ -94,7 +103,7 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
 
 
 def _product(
-    packed: Array, scales: Array, zeros: Array | None, sizes: Mapping[str, int]
+    packed: Rows, scales: Array, zeros: Array | None, sizes: Mapping[str, int]
 ) -> Blocks | str:
     columns, rows, block = (sizes.get(name, 0) for name in ("N", "K", "block_size"))
     bits = sizes.get("bits", 4)
@@ -106,12 +115,10 @@ def _product(
         if zeros.size != columns * -(-count * bits // 8):
             return "its zero points are not one for each block"
         zeros = unpacked(zeros.reshape(columns, -1), bits)
-    return _made(packed.reshape(columns, -1), (columns, rows), scales, zeros, 1, block, bits)
+    return _made(packed.reshape((columns, -1)), (columns, rows), scales, zeros, 1, block, bits)
 
 
-def _rows(
-    data: Array, scales: Array, zeros: Array | None, sizes: Mapping[str, int]
-) -> Blocks | str:
+def _rows(data: Rows, scales: Array, zeros: Array | None, sizes: Mapping[str, int]) -> Blocks | str:
     bits = sizes.get("bits", 4)
     block = sizes.get("block_size", 128)
     shape = data.shape
@@ -127,10 +134,10 @@ def _rows(
 
 
 def _made(
-    packed: Array,
+    packed: Rows,
     shape: Shape,
-    scales: Array,
-    zeros: Array | None,
+    scales: NDArray[Any],
+    zeros: NDArray[Any] | None,
     axis: int,
     block: int,
     bits: int,
@@ -150,8 +157,8 @@ def _made(
         zeros = zeros[..., : counts[-1]]  # the last byte may hold more than there are
     if {scales.size, zeros.size} != {math.prod(counts)}:
         return "its scales or its zero points are not one for each block"
-    wide, shift = (each.reshape(counts).astype(np.float64, copy=False) for each in (scales, zeros))
-    grid = Grid(wide, shift, low, high, axis, block)
+    # of the dtypes that they have: `Blocks.part` makes them float64
+    grid = Grid(scales.reshape(counts), zeros.reshape(counts), low, high, axis, block)
     return Blocks(packed, shape, grid, scales.dtype, bits)
 
 

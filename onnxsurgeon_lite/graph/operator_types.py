@@ -103,7 +103,6 @@ Rule = tuple[int, Callable[[_Asked], Sizes]]
 _LIKE_FIRST: Rule = 0, lambda node: node.sizes(0)
 # GroupQueryAttention makes (batch, sequence, heads * head size)
 _ATTENDED: Rule = 0, lambda n: n.sizes(0, 3)[:2] + [_size(n.number("num_heads") * _head(n))]
-_ATTENTION = _ATTENDED, (3, _cache(3)), (4, _cache(4))
 _RULES: Mapping[str, Mapping[int, Rule]] = {
     **dict.fromkeys(
         ("SimplifiedLayerNormalization", "RotaryEmbedding", "BiasGelu", "FastGelu", "QuickGelu")
@@ -115,7 +114,7 @@ _RULES: Mapping[str, Mapping[int, Rule]] = {
         {0: _LIKE_FIRST, 3: _LIKE_FIRST},
     ),
     "MatMulNBits": {0: (0, lambda node: node.sizes(0)[:-1] + [_size(node.number("N"))])},
-    "GroupQueryAttention": dict(enumerate(_ATTENTION)),
+    "GroupQueryAttention": {0: _ATTENDED, 1: (3, _cache(3)), 2: (4, _cache(4))},
     "MultiHeadAttention": {0: (0, lambda node: node.sizes(0, 3)[:2] + [node.sizes(2, 3)[2]])},
     "GatherBlockQuantized": {0: (2, _gathered)},
     "EmbedLayerNormalization": {

@@ -117,20 +117,27 @@ def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
     """Return the grid of a QuantizeLinear or a DequantizeLinear; None if it is computed, or not of integers."""
     # the scale and, where there is one, the zero point
     given = [constant_of(index, name) for name in node.input[1:3] if name]
-    if not given or any(array is None for array in given):
-        return None
-    scale, zero = given[0], given[1] if len(given) > 1 else None
     attributes = attributes_of(node)
-    # the dtype of the zero point is that of the integers
-    dtype = zero.dtype if zero is not None else _dtype_without_zero(index, node, attributes)
-    limits = limits_of(dtype)
-    if scale is None or limits is None:
+    if len(given) == 1:
+        # its dtype says which integers there are
+        given.append(np.zeros((), _dtype_without_zero(index, node, attributes)))
+    numbers = [array for array in given if array is not None]
+    # one of them is computed
+    if len(numbers) != 2:
         return None
-    # one scale for all is a scalar, however it is written
-    wide = scale.astype(np.float64)
-    wide = np.squeeze(wide) if wide.size == 1 else wide
-    shift = np.zeros(wide.shape) if zero is None else zero.astype(np.float64).reshape(wide.shape)
-    return Grid(wide, shift, *limits, attributes.get("axis", 1), attributes.get("block_size", 0))
+    scale, zero = numbers
+    return grid_from(scale, zero, attributes.get("axis", 1), attributes.get("block_size", 0))
+
+
+def grid_from(scale: Array, zero: Array, axis: int, block: int = 0) -> Grid | None:
+    """Return the grid of a scale and a zero point, one for all or as many as scales; None if they are not."""
+    limits = limits_of(zero.dtype)
+    # one for all is a scalar, however it is written
+    wide, shift = (np.squeeze(array) if array.size == 1 else array for array in (scale, zero))
+    if limits is None or (shift.ndim and wide.ndim and shift.shape != wide.shape):
+        return None
+    wide, shift = np.broadcast_arrays(wide, shift)
+    return Grid(wide.astype(np.float64), shift.astype(np.float64), *limits, axis, block)
 
 
 def quantum_of(index: GraphIndex, name: str, shape: tuple[int, ...]) -> Wide | None:

@@ -25,7 +25,7 @@ from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
 from onnxsurgeon_lite.runtime.run import Opened, opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Stored, Wide, numpy_dtype, present
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, Wide, numpy_dtype, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MASK, _POSITIONS = "attention_mask", "position_ids"
@@ -200,7 +200,8 @@ class Decoder:
         }
         # in the dtypes that the models declare; what none reads is not fed
         for name in {self.tokens, _MASK, _POSITIONS} & self.inputs.keys():
-            known[name] = known[name].astype(_dtype(self.inputs[name]))
+            kind = self.inputs[name].type.tensor_type.elem_type
+            known[name] = known[name].astype(numpy_dtype(kind))
         # for the caller, who may bisect one of the models with it
         self.fed = {}
         # an output may be read by a later model, under its own name or another
@@ -243,10 +244,6 @@ def begin(
             passed[name] = np.asarray(known[source])
         known |= passed
     return models, passed
-
-
-def _dtype(value: ValueInfoProto) -> DType:
-    return numpy_dtype(value.type.tensor_type.elem_type)
 
 
 def _after_last(stored: object, name: str) -> Wide:

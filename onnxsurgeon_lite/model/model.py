@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto, helper
@@ -14,6 +15,7 @@ from onnxsurgeon_lite.model.messages import copied, drop_at, entries
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.in_file import InFile, Rows, in_file
 
 _MANY = 256  # nodes
 
@@ -93,6 +95,18 @@ class Model:
         if is_external(tensor):
             return dtypes.decode(tensor.data_type, tensor.dims, self.raw(tensor))
         return dtypes.to_array(tensor)
+
+    def rows(self, tensor: TensorProto) -> Rows:
+        """Return a tensor whose rows are read when it is sliced, where its file permits that."""
+        if is_external(tensor):
+            file, offset, length = self.span(tensor)
+            kind, shape = dtypes.dtype_name(tensor.data_type), tuple(tensor.dims)
+            found = in_file(partial(self.array, tensor), file.path, offset, length, kind, shape)
+            # the file itself is read, not one that is made while it is read
+            if isinstance(found, InFile) and file.is_verbatim:
+                file.verify()
+                return found
+        return self.array(tensor)
 
     def materialize(self) -> ModelProto:
         """Return a plain, complete `ModelProto` with all weights, for other libraries."""

@@ -21,8 +21,8 @@ from onnxsurgeon_lite.graph.quantizers import (
     QUANTIZERS,
     computes_quantized,
     constant_of,
+    grid_from,
     grid_of,
-    limits_of,
 )
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
@@ -234,7 +234,7 @@ class _Floats:
 
     def replaced(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield the nodes that compute the float values of a node's results, before the node itself goes unread."""
-        node = self._current(node)
+        rename_uses([node], self.renamed)
         handlers: dict[str, Callable[[NodeProto], Iterator[NodeProto]]] = {
             QUANTIZE: self._quantize,
             DEQUANTIZE: self._dequantize,
@@ -250,11 +250,6 @@ class _Floats:
             # constants that the handler needed come first
             yield from self.before + made
             self.before = []
-
-    def _current(self, node: NodeProto) -> NodeProto:
-        for slot, name in enumerate(node.input):
-            node.input[slot] = self.renamed.get(name, name)
-        return node
 
     def _named(self, name: str) -> str:
         self.real[name] = fresh(f"{name}_float", self.taken)
@@ -462,6 +457,9 @@ class _Floats:
             return self._moved_constant(name, scale, zero)
         if grid is None or not grid.fits(integers.shape):
             return None
+        return self._weight(name, grid, integers, scale)
+
+    def _weight(self, name: str, grid: Grid, integers: Array, scale: str) -> str:
         return self.constant(f"{name}_float", grid.numbers(integers).astype(self._dtype(scale)))
 
     def _moved_constant(self, name: str, scale: str, zero: str = "") -> str | None:
@@ -471,23 +469,14 @@ class _Floats:
             return None
         if node.op_type == "Concat" or (integers := constant_of(self.index, node.input[0])) is None:
             return None
-        numbers = grid.numbers(integers).astype(self._dtype(scale))
-        source = self.constant(f"{node.input[0]}_float", numbers)
+        source = self._weight(node.input[0], grid, integers, scale)
         self.before.append(self._like(node, node.op_type, [source, *node.input[1:]], node.domain))
         return self.real[name]
 
     def _grid(self, scale: str, zero: str, axis: int = 0) -> Grid | None:
         width = constant_of(self.index, scale) if scale else np.ones((), np.float32)
         shift = constant_of(self.index, zero) if zero else np.zeros((), np.uint8)
-        limits = None if shift is None else limits_of(shift.dtype)
-        if width is None or shift is None or limits is None:
-            return None
-        # a scale of shape [1] is a scalar
-        wide, zeros = (np.squeeze(a) if a.size == 1 else a for a in (width, shift))
-        if zeros.ndim and wide.ndim and zeros.shape != wide.shape:
-            return None
-        wide, zeros = np.broadcast_arrays(wide, zeros)
-        return Grid(wide.astype(np.float64), zeros.astype(np.float64), *limits, axis)
+        return None if width is None or shift is None else grid_from(width, shift, axis)
 
     def _bias(self, name: str, scale: str, other: str) -> str | None:
         """Return the float bias: its scale is the product of those of input and weights."""

@@ -228,9 +228,7 @@ def check_feeds(index: GraphIndex, feeds: Mapping[str, object], option: str = "-
 
 def check_feed(index: GraphIndex, name: str, value: object, option: str = "--feeds") -> None:
     """Raise `FeedsError` if the graph has no such input, or declares another dtype or shape."""
-    if name not in index.inputs:
-        error = UnknownNameError(name, "the model", index.inputs, kind="input")
-        raise FeedsError(error.message, error.hint)
+    _refuse_unknown("input", [name], index.inputs)
     if is_array(value):
         _check_feed(index.inputs[name], value, option)
 
@@ -383,7 +381,9 @@ def _filled(
 ) -> Stored:
     dtype = dtypes.numpy_dtype(data_type)
     if fill is not None and not _is_known(fill):
-        return _given(name, data_type, shape, fill)
+        # a single number fills the shape
+        array = dtypes.to_array(make_tensor(name, parse(fill), data_type))
+        return array if array.ndim else np.full(shape, array)
     # "uniform:0,255"
     kind, _, bounds = (fill or "").partition(":")
     if dtype.kind == "O":
@@ -432,13 +432,6 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
             "write uniform:0,255",
         )
     return low, high
-
-
-def _given(name: str, data_type: int, shape: list[int], fill: str) -> Stored:
-    """Return the numbers that a fill gives itself."""
-    # a single number fills the shape
-    array = dtypes.to_array(make_tensor(name, parse(fill), data_type))
-    return array if array.ndim else np.full(shape, array)
 
 
 def _is_known(fill: str) -> bool:

@@ -63,9 +63,6 @@ class Quantizing:
         """Return the bits of a node's weight."""
         return self.bits.get(operand(node, 1), int(self.to[-1]))
 
-    def _widths(self, nodes: Sequence[str]) -> dict[str, int]:
-        return {n.name: self.width(n) * (n.name in nodes) for n in self.model.proto.graph.node}
-
     def quantized(self, nodes: Sequence[str]) -> Model:
         """Return the model with these nodes quantized, by name.
 
@@ -75,12 +72,13 @@ class Quantizing:
         if not nodes:  # to the tool, no list is all nodes
             return self.model
         result = self.folder / "quantized.onnx"
+        # bits of weights in blocks, 0 for those of nodes that stay
+        floats = self.model.proto.graph.node if self.to != "int8" else ()
         request = {
             "model": str(self.source),
             "result": str(result),
             "nodes": list(nodes),
-            # of weights in blocks, 0 for those of nodes that stay
-            "widths": {} if self.to == "int8" else self._widths(nodes),
+            "widths": {n.name: self.width(n) * (n.name in nodes) for n in floats},
             "channels": opset_versions(self.model.proto.opset_import)[""] >= _CHANNELS,
             "symmetric": self.to.startswith("int"),
             "calibrate": CALIBRATIONS.get(self.calibrate, ""),

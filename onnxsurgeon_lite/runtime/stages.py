@@ -4,7 +4,7 @@ What it lacks are the operators of a Python file (`ops`), or those that it has n
 `else=reference`). A node that has one in its bodies or its function is computed there as a whole.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -62,7 +62,9 @@ class Stages(Runtime):
         self._index = None
         if self.options.ops and not self.lacked:
             # operators of the file are always computed by it
-            self.lacked.update(_places(self._evaluator.abilities.operators))
+            for name in self._evaluator.abilities.operators:
+                domain, _, op_type = name.rpartition("::")
+                self.lacked.add((domain, op_type))
         if not any(self._is_lacked(model, node) for node in model.proto.graph.node):
             try:
                 super().open(model, optimized, profile)
@@ -107,8 +109,7 @@ class Stages(Runtime):
     ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue | Held]]]:
         if self._index is None:
             return super().hold(feeds, fetch, keep)
-        types, values = self.stream(feeds, fetch, keep)
-        return types, iter(values)
+        return self.stream(feeds, fetch, keep)
 
     def _learn(self, error: NoKernel, model: ModelProto) -> None:
         """Let the evaluator compute from now on what the runtime has no kernel for."""
@@ -189,9 +190,3 @@ class Stages(Runtime):
             if value is not None:
                 observer.put(name, value)
         evaluator.forget(types)
-
-
-def _places(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        domain, _, op_type = name.rpartition("::")
-        yield domain, op_type

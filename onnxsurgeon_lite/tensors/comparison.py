@@ -18,6 +18,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.shown import Shown, hidden
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, as_array, is_float
+from onnxsurgeon_lite.tensors.in_file import InFile, Rows, whole
 from onnxsurgeon_lite.tensors.metrics import METRICS, SHOWN, Block, Limit, Numbers, number_text
 
 _BLOCK = (
@@ -381,15 +382,15 @@ def _safe_atol(dtype: DType, allowed: Tolerance, scale: float) -> float:
 
 
 def compare(
-    actual: Array,
-    reference: Array,
+    actual: Rows,
+    reference: Rows,
     tolerance: Tolerance | None = None,
     metrics: Collection[str] = SHOWN,
 ) -> Comparison:
     """Compare shape, dtype, then values; different float dtypes are compared in the wider one, with a note.
 
     Args:
-        actual: any array, or what numpy takes for one: a list, a PyTorch tensor.
+        actual: any array, or what numpy takes for one: a list, a PyTorch tensor. What is in a file is read by parts.
         reference: the array to compare with.
         tolerance: None for the dtype's own.
         metrics: names of those to measure.
@@ -407,7 +408,10 @@ def compare(
         if isinstance(given, Mapping | str | os.PathLike) and not isinstance(given, np.generic):
             text = "compare takes two arrays, no files, and not several by name"
             raise UsageError(text, "call compare_sets")
-    actual, reference = as_array(actual, "actual"), as_array(reference, "reference")
+    actual, reference = (
+        side if isinstance(side, InFile) else as_array(side, what)
+        for side, what in ((actual, "actual"), (reference, "reference"))
+    )
     result = Comparison(
         (tolerance or _PLAIN).resolved(actual.dtype, reference.dtype),
         (actual.shape, reference.shape),
@@ -424,7 +428,7 @@ def compare(
             return result
         result.notes.append(f"compared across dtypes: {actual.dtype} with {reference.dtype}")
     if all(strings):
-        _compare_strings(actual, reference, result)
+        _compare_strings(whole(actual), whole(reference), result)
     else:
         _compare_numbers(actual, reference, result, metrics)
     return result
@@ -518,11 +522,11 @@ class _Verdict:
 
 
 def _compare_numbers(
-    actual: Array, reference: Array, result: Comparison, metrics: Collection[str]
+    actual: Rows, reference: Rows, result: Comparison, metrics: Collection[str]
 ) -> None:
     allowed = result.tolerance
     scale = _scale(reference) if allowed.scaled else 0.0
-    by_column = _by_column(reference, scale) if allowed.columns and allowed.scaled else None
+    by_column = _by_column(whole(reference), scale) if allowed.columns and allowed.scaled else None
     atol: float | Numbers = allowed.absolute(scale)
     if by_column is not None:
         atol = allowed.atol * np.maximum(by_column, SMALLEST_SCALE)
@@ -542,11 +546,11 @@ def _compare_numbers(
                 each.add(block)
         result.metrics = {name: each.result() for name, each in measuring.items()}
     if actual.dtype.kind in "iu" and reference.dtype.kind in "iu":
-        verdict.count_exactly(actual, reference)
+        verdict.count_exactly(whole(actual), whole(reference))
     _judge(result, verdict, actual, reference)
 
 
-def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Array) -> None:
+def _judge(result: Comparison, verdict: _Verdict, actual: Rows, reference: Rows) -> None:
     """Fill in whether two tensors match, and which element is worst."""
     nan, nan_reference, inf, inf_reference = verdict.counts
     result.nan = nan, nan_reference
@@ -556,7 +560,8 @@ def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Arra
     result.max_abs = verdict.max_abs
     result.allowed = verdict.allowed
     if verdict.worst_at >= 0:
-        a, r = actual.reshape(-1)[verdict.worst_at], reference.reshape(-1)[verdict.worst_at]
+        one = slice(verdict.worst_at, verdict.worst_at + 1)
+        a, r = actual.reshape(-1)[one][0], reference.reshape(-1)[one][0]
         difference = float(abs(_wide(a) - _wide(r)))
         index = _index(verdict.worst_at, actual.shape)
         result.worst = Worst(index, _shown(a), _shown(r), difference, verdict.worst_allowed)
@@ -586,7 +591,7 @@ def _shown(element: np.generic) -> Number:
     return str(wide) if isinstance(wide, complex) else wide
 
 
-def _blocks(actual: Array, reference: Array, in_rows: bool) -> Iterator[Block]:
+def _blocks(actual: Rows, reference: Rows, in_rows: bool) -> Iterator[Block]:
     """Yield blocks of both; of whole rows of the last axis where that is wanted."""
     a, r = actual.reshape(-1), reference.reshape(-1)
     row = max(1, actual.shape[-1] if actual.ndim else 1)
@@ -628,16 +633,16 @@ def _by_column(reference: Array, scale: float) -> Numbers | None:
     return np.broadcast_to(by_column, reference.shape).reshape(-1)
 
 
-def _scale(reference: Array) -> float:
+def _scale(reference: Rows) -> float:
     """Return the largest finite magnitude, masks excluded.
 
     A mask (-1e4, -1e9, the lowest number of the dtype) is a few equal magnitudes far above all others; measured
     against it, any difference between the others would look small.
     """
-    top = _largest(reference)
+    top = largest_of(reference)
     if top < _MASK:
         return top
-    flat = reference.reshape(-1)
+    flat = whole(reference).reshape(-1)
     magnitudes = np.abs(flat if flat.dtype.kind == "c" else flat.astype(np.float64))
     finite = np.isfinite(magnitudes)
     high = magnitudes >= top * _GAP
@@ -648,7 +653,8 @@ def _scale(reference: Array) -> float:
     return float(magnitudes[~high & finite].max(initial=0.0))
 
 
-def _largest(reference: Array) -> float:
+def largest_of(reference: Rows) -> float:
+    """Return the largest finite magnitude; 0 of none."""
     top, flat = 0.0, reference.reshape(-1)
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, _BLOCK):
@@ -661,7 +667,7 @@ def _largest(reference: Array) -> float:
     return top
 
 
-def _is_number(array: Array) -> bool:
+def _is_number(array: Rows) -> bool:
     return array.dtype.kind in "fiubc" or "int" in array.dtype.name or "float" in array.dtype.name
 
 

@@ -27,7 +27,6 @@ RunValue = Stored | None
 RunValues = Mapping[str, RunValue]
 """What a run needs or makes, by name."""
 
-_BLOCK = 1 << 20  # elements
 
 _NARROW: dict[int, tuple[DType, int]] = {
     number: (np.dtype(getattr(ml_dtypes, name)), bits)
@@ -250,18 +249,3 @@ def from_array(array: Array, name: str = "") -> TensorProto:
     return TensorProto(
         name=name, data_type=_NUMBERS[array.dtype], dims=array.shape, raw_data=encode(array)
     )
-
-
-def unordered_digest(raw: bytes | Array, data_type: int) -> str:
-    """Return a digest of a tensor's elements that a transpose does not change."""
-    size = byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
-    elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)
-    total = np.uint64(0)  # a sum of mixed elements does not depend on their order
-    with np.errstate(over="ignore"):
-        for start in range(0, elements.size, _BLOCK):
-            bits = elements[start : start + _BLOCK].astype(np.uint64)
-            for factor in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93):
-                bits *= np.uint64(factor)
-                bits ^= bits >> np.uint64(31)
-            total += bits.sum(dtype=np.uint64)
-    return f"{data_type}:{elements.size}:{int(total):x}"

@@ -90,8 +90,9 @@ class Grid:
             return parameter
         axis = self.axis + len(shape) * (self.axis < 0)
         if self.block:
-            repeated = np.repeat(parameter, self.block, axis)
-            return repeated.take(range(shape[axis]), axis)  # the last block may be shorter
+            repeated = np.repeat(parameter, self.block, axis).swapaxes(axis, -1)
+            # the last block may be shorter
+            return repeated[..., : shape[axis]].swapaxes(axis, -1)
         return parameter.reshape([-1 if number == axis else 1 for number in range(len(shape))])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.tensors.comparison import largest_of
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
@@ -89,8 +90,7 @@ def magnitude(value: object) -> float:
     """Return the largest finite magnitude of a tensor of real numbers; 0.0 where there is none."""
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSc":
         return 0.0
-    sizes = np.abs(wide(value))
-    return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
+    return largest_of(value)
 
 
 def _tensors(name: str, value: RunValue) -> Iterator[tuple[str, Array | None]]:

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress, Shown
 from onnxsurgeon_lite.tensors.comparison import DEFAULTS, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, has_floats, is_array, wide
 
 _LARGEST = 65504.0  # of float16
 _VANISHING = 2.0**-25  # rounds to even: to zero
@@ -103,18 +103,18 @@ def float16_risk(
 
 def _as_allowed(reference: Values, actual: Values) -> float:
     """Return the largest error as a multiple of what float16's tolerance allows; 0 where all are subnormals' steps."""
-    return max((_over(actual[name], value) for name, value in reference.items()), default=0.0)
-
-
-def _over(actual: RunValue, expected: RunValue) -> float:
-    if not has_floats(actual):
-        return 0.0
-    found = compare(actual, np.asarray(expected), DEFAULTS["float16"])
-    if found.max_abs <= _STEP:
-        return 0.0
-    if found.worst is None:
-        return found.max_abs / found.allowed
-    return found.worst.difference / found.worst.allowed if found.worst.allowed else inf
+    most = 0.0
+    for name, expected in reference.items():
+        value = actual[name]
+        if not has_floats(value):
+            continue
+        found = compare(value, np.asarray(expected), DEFAULTS["float16"])
+        error, allowed = found.max_abs, found.allowed
+        if found.worst is not None:
+            error, allowed = found.worst.difference, found.worst.allowed
+        if found.max_abs > _STEP:
+            most = max(most, error / allowed if allowed else inf)
+    return most
 
 
 def _said(measured: float) -> str:

@@ -42,13 +42,12 @@ from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment, align
 from onnxsurgeon_lite.model import Model, by_name, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.names import joined
-from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.in_file import rows_at_a_time
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-_BLOCK = 1 << 20  # bytes
 
 
 @dataclass
@@ -437,16 +436,15 @@ def compare_contents(
     ):
         return None
     elements = math.prod(tensor.dims)
-    seen = differing = exceeding = 0
+    differing = exceeding = 0
     max_abs, equal = 0.0, True
-    for mine, theirs in zip(_blocks(first, tensor), _blocks(second, other), strict=True):
-        # elements in this block; counted by eight, because int4 and int2 share bytes
-        count = min(elements - seen, 8 * len(mine) // _bytes_of(tensor.data_type, 8))
-        seen += count
-        if mine == theirs:
+    # a part of each side at a time
+    mine, theirs = first.rows(tensor).reshape(-1), second.rows(other).reshape(-1)
+    for part in rows_at_a_time((elements,)):
+        x, y = mine[part], theirs[part]
+        if x.tobytes() == y.tobytes():
             continue
         equal = False
-        x, y = (dtypes.decode(tensor.data_type, [count], block) for block in (mine, theirs))
         found = compare(x, y, EXACT, ())
         differing += found.exceeding
         max_abs = max(max_abs, found.max_abs)
@@ -461,20 +459,6 @@ def compare_contents(
 def _place(model: Model, tensor: TensorProto) -> tuple[str, int, int]:
     file, offset, length = model.span(tensor)
     return str(file.path), offset, length
-
-
-def _bytes_of(data_type: int, elements: int) -> int:
-    return dtypes.byte_count(data_type, [elements])
-
-
-def _blocks(model: Model, tensor: TensorProto) -> Iterator[bytes]:
-    if is_external(tensor):
-        file, offset, _ = model.span(tensor)
-        yield from file.blocks(offset, _bytes_of(tensor.data_type, math.prod(tensor.dims)), _BLOCK)
-        return
-    raw = model.raw(tensor)
-    for start in range(0, len(raw), _BLOCK):
-        yield raw[start : start + _BLOCK]
 
 
 def _compare_strings(tensor: TensorProto, other: TensorProto) -> TensorDifference | None:

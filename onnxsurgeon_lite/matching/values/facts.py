@@ -15,8 +15,8 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
 from onnxsurgeon_lite.shown import Progress, quiet
-from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape, is_array
+from onnxsurgeon_lite.tensors.in_file import digest
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
@@ -273,8 +273,7 @@ def _digests(index: GraphIndex) -> dict[str, tuple[int, str]]:
     for name, tensor in index.initializers.items():
         size = math.prod(tensor.dims)
         if isinstance(tensor, TensorProto) and size > 1:
-            raw = index.model.raw(tensor)
-            digests[name] = size, dtypes.unordered_digest(raw, tensor.data_type)
+            digests[name] = size, digest(index.model.rows(tensor))
     return digests
 
 

@@ -4,9 +4,9 @@ Such a weight has integers, with a scale and a zero point for each block (MatMul
 parameters that were rounded to it; `block_finding` says which blocks are not what rounding gives, and why.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from onnx import NodeProto
@@ -14,9 +14,12 @@ from onnx import NodeProto
 from onnxsurgeon_lite.graph.block_quantized import NAMES, Blocks
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
+from onnxsurgeon_lite.matching.weights.pieces import in_a_row
 from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.names import first
+from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide
+from onnxsurgeon_lite.tensors.in_file import Rows, parts
 
 _ALIKE = 0.5  # the least cosine similarity of a rounded parameter
 _ROUNDED = 0.52  # the largest error of rounding, in quanta: a half, and what a narrow scale rounds
@@ -24,8 +27,8 @@ _CUT = 1.02  # the same at the ends of the range, where the largest number may b
 _USUAL = 0.05  # the share of blocks that may exceed this where each number is rounded by itself
 _OUTLIER = 4.0  # times the usual error of a block
 _SHOWN = 3  # blocks that are described
+_NEAR = Tolerance(allow=1.0)  # words say what a block has wrong
 _MATRIX = 2  # axes
-_JOINED = 16  # parameters in one weight, such as q, k and v
 
 
 @dataclass(frozen=True)
@@ -42,29 +45,19 @@ class Head:
     row: Wide
 
     @classmethod
-    def of(cls, array: Array) -> "Head":
+    def of(cls, parameter: Rows) -> "Head":
         """Return the largest row of a parameter."""
-        # without a copy of all numbers
-        squares = np.einsum("ij,ij->i", array, array, dtype=np.float32, casting="unsafe")
+        # read twice: all rows for their sizes, then the largest
+        squares = np.concatenate([_squares(part) for part in parts(parameter)])
         place = int(squares.argmax())
-        rows, width = array.shape
-        return cls((rows, width), place, array[place].astype(np.float64))
+        rows, width = parameter.shape
+        return cls((rows, width), place, parameter[place : place + 1][0].astype(np.float64))
 
 
-@dataclass(frozen=True)
-class BlockWeight:
-    """A block-quantized weight, and the parameters that were rounded to it.
-
-    Attributes:
-        stored: the numbers of the parameters, joined by rows.
-    """
-
-    blocks: Blocks
-    parameters: tuple[str, ...]
-    stored: Array
-
-    def part(self, rows: slice) -> "BlockWeight":
-        return replace(self, blocks=self.blocks.part(rows), stored=self.stored[rows])
+def _squares(rows: Array) -> Array:
+    # einsum adds up without another array of squares
+    wide = rows.astype(np.float32)
+    return np.asarray(np.einsum("ij,ij->i", wide, wide))
 
 
 def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
@@ -80,17 +73,13 @@ def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
 
 def scales_and_zeros(node: NodeProto) -> list[str]:
     """Return the names of the scales and zero points of a weight in blocks."""
-    return [node.input[slot] for slot in NAMES[node.op_type][1:] if slot < len(node.input)]
+    return [operand(node, slot) for slot in NAMES[node.op_type][1:]]
 
 
 def find_blocks(
-    name: str,
-    blocks: Blocks,
-    heads: Mapping[str, Head],
-    read: Callable[[str], Array],
-    belonging: Belonging,
-) -> BlockWeight | None:
-    """Return the parameters whose numbers are nearest to the rows of a weight; None if there are none.
+    name: str, blocks: Blocks, heads: Mapping[str, Head], belonging: Belonging
+) -> list[str]:
+    """Return the parameters whose numbers are nearest to the rows of a weight; none if there are none.
 
     Several parameters may be joined by rows, such as q, k and v. The search goes from the first row to the last: at
     each place it tries the parameters that are alike there, and goes back where the remaining rows fit none.
@@ -98,85 +87,80 @@ def find_blocks(
     Args:
         name: the weight.
         heads: candidates.
-        read: reads the numbers of a parameter.
         belonging: decides by names among parameters that are equally near.
     """
     if len(blocks.shape) != _MATRIX:
-        return None
-    nearest = _Nearest(name, blocks, heads, belonging).at
-
-    # the parameters that the rows from `start` on consist of
-    @cache
-    def joined(start: int, most: int = _JOINED) -> list[str] | None:
-        if start == blocks.shape[0]:
-            return []
-        for each in nearest(start) if most else ():
-            rest = joined(start + heads[each].shape[0], most - 1)
-            if rest is not None:
-                return [each] + rest
-        return None
-
-    parameters = joined(0)
-    if not parameters:
-        return None
-    parts = [read(each) for each in parameters]
-    # one alone is not copied
-    stored = np.concatenate(parts) if parts[1:] else parts[0]
-    return BlockWeight(blocks, tuple(parameters), stored)
+        return []
+    nearest = partial(_nearest, name, blocks, heads, belonging)
+    return in_a_row(blocks.shape[0], nearest, lambda each: heads[each].shape[0]) or []
 
 
-@dataclass(frozen=True)
-class _Nearest:
-    """Finds the parameters that may be in a weight from some row on."""
+def _nearest(
+    name: str, blocks: Blocks, heads: Mapping[str, Head], belonging: Belonging, start: int
+) -> list[str]:
+    """Return the parameters that may be in a weight from some row on, the most alike first.
 
-    name: str
-    blocks: Blocks
-    heads: Mapping[str, Head]
-    belonging: Belonging
-
-    def at(self, start: int) -> list[str]:
-        """Return them, the most alike first; among equals, one that belongs there by its name is the first.
-
-        Only the row of each head is compared, a cheap and sure sign.
-        """
-        near = []
-        count, width = self.blocks.shape
-        for parameter, head in self.heads.items():
-            # the parameter is wider or narrower, or longer than the rest of the weight
-            if head.shape[1] != width or start + head.shape[0] > count:
-                continue
-            at = start + head.place
-            row = self.blocks.part(slice(at, at + 1)).numbers()[0].astype(np.float64)
-            size = np.linalg.norm(row) * np.linalg.norm(head.row)
-            alike = round(float(row @ head.row / size), 3) if size else 0.0
-            if alike > _ALIKE:
-                rivals = bool(self.belonging.rival(self.name, parameter))
-                near.append((-alike, rivals, parameter))
-        return [parameter for *_, parameter in sorted(near)]
+    Among equals, one that belongs there by its name is the first. Only the row of each head is compared, a cheap and
+    sure sign.
+    """
+    near = []
+    count, width = blocks.shape
+    for parameter, head in heads.items():
+        # the parameter is wider or narrower, or longer than the rest of the weight
+        if head.shape[1] != width or start + head.shape[0] > count:
+            continue
+        at = start + head.place
+        row = blocks.part(slice(at, at + 1)).numbers()[0].astype(np.float64)
+        size = np.linalg.norm(row) * np.linalg.norm(head.row)
+        alike = round(float(row @ head.row / size), 3) if size else 0.0
+        if alike > _ALIKE:
+            rivals = bool(belonging.rival(name, parameter))
+            near.append((-alike, rivals, parameter))
+    return [parameter for *_, parameter in sorted(near)]
 
 
-def block_finding(weight: BlockWeight) -> str:
-    """Say which blocks are not rounded from the parameter, and what is wrong with them; '' if none."""
-    # (whether each block is bad, its error) of some rows at a time: the numbers take much memory
-    judged = [_Parted.of(weight.part(rows)).judged() for rows in weight.blocks.parts()]
-    bad, size = (np.concatenate(each) for each in zip(*judged, strict=True))
+def examined(blocks: Blocks, stored: Sequence[Rows]) -> tuple[str, Comparison]:
+    """Say which blocks are not rounded from the parameters, and what is wrong with them; '' if none.
+
+    Args:
+        stored: the parameters, which follow one another by rows.
+
+    Returns:
+        also the comparison of the rows that differ most: rounding makes all differ.
+    """
+    # (whether each block is bad, its error, the largest distance) of some rows at a time: numbers take much memory
+    places = list(blocks.parts())
+    judged = [_Parted.of(blocks, stored, rows).judged() for rows in places]
+    bad, size = (np.concatenate([each[at] for each in judged]) for at in (0, 1))
+    # only the rows that are farthest off are compared in full
+    farthest = places[int(np.argmax([each[2] for each in judged]))]
+    numbers = _joined(stored, farthest).astype(blocks.dtype)
+    comparison = compare(blocks.part(farthest).numbers(), numbers, _NEAR)
     usual = float(np.median(size))
     # too many are bad: the numbers were not rounded one by one (as GPTQ), so only outliers are wrong
     if bad.mean() > _USUAL:
         bad = size > max(_OUTLIER * usual, 1.0)
         if usual > 1.0:
-            return f"half of its blocks are more than {usual:.3g} quanta off"
-    places = np.argwhere(bad).tolist()
-    described = [_described(weight, row, block) for row, block in places[: _SHOWN + 1]]
+            return f"half of its blocks are more than {usual:.3g} quanta off", comparison
+    found = np.argwhere(bad).tolist()
+    described = []
+    for row, block in found[: _SHOWN + 1]:
+        # of all rows only those around it are read
+        near = next(rows for rows in places if row < rows.stop)
+        part = _Parted.of(blocks, stored, near)
+        described.append(part.described(row - near.start, block, row))
     # empty texts count what is not described
-    return first(described + [""] * (len(places) - len(described)), _SHOWN)
+    return first(described + [""] * (len(found) - len(described)), _SHOWN), comparison
 
 
-def _described(weight: BlockWeight, row: int, block: int) -> str:
-    # blocks along rows: a row can be read alone
-    if weight.blocks.grid.axis % 2:
-        return _Parted.of(weight.part(slice(row, row + 1))).described(0, block, row)
-    return _Parted.of(weight).described(row, block, row)
+def _joined(stored: Sequence[Rows], rows: slice) -> Array:
+    """Return some rows of parameters that follow one another."""
+    start, found = 0, []
+    for each in stored:
+        own = slice(max(rows.start - start, 0), max(rows.stop - start, 0))
+        found.append(each[own])
+        start += each.shape[0]
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)
@@ -197,34 +181,37 @@ class _Parted:
     allowed: Wide
 
     @classmethod
-    def of(cls, weight: BlockWeight) -> "_Parted":
-        blocks = weight.blocks
+    def of(cls, blocks: Blocks, stored: Sequence[Rows], rows: slice) -> "_Parted":
+        blocks, parameter = blocks.part(rows), _joined(stored, rows)
         grid = blocks.grid
         integers = blocks.integers.astype(np.float64)
         is_end = (integers <= grid.low) | (integers >= grid.high)
         moved = integers - grid.origin(blocks.shape)
-        stored = weight.stored.astype(np.float64)
+        right = parameter.astype(np.float64)
         allowed = np.where(is_end, _CUT, _ROUNDED)
         # blocks along the last axis; the other layout is transposed
-        whole = [a if grid.axis else a.T for a in (moved, stored, allowed, grid.scale, grid.zero)]
+        whole = [a if grid.axis else a.T for a in (moved, right, allowed, grid.scale, grid.zero)]
         # rows are padded to whole blocks: what is filled up is 0 on both sides, whatever the zero point
-        rows, columns = whole[0].shape
-        pad = ((0, 0), (0, -columns % grid.block))
-        shape = (rows, -1, grid.block)
-        filled = [
-            np.pad(array, pad, constant_values=value).reshape(shape)
-            for array, value in zip(whole, (0, 0, np.inf), strict=False)
-        ]
+        filled = list(zip(whole[:3], (0, 0, np.inf), strict=True))
+        pad = (0, 0), (0, -whole[0].shape[1] % grid.block)
+        if any(pad[1]):
+            filled = [(np.pad(each, pad, constant_values=value), value) for each, value in filled]
+        made = [each.reshape(len(each), -1, grid.block) for each, _ in filled]
         # a block of zeros has scale 0
         wide = np.where(whole[3] == 0, 1.0, whole[3])
-        return cls(filled[0], filled[1], wide, whole[4], filled[2])
+        return cls(made[0], made[1], wide, whole[4], made[2])
 
-    def judged(self) -> tuple[Array, Wide]:
-        """Return for each block whether rounding does not explain it, and its error (RMS) in quanta."""
+    def judged(self) -> tuple[Array, Wide, float]:
+        """Return for each block whether rounding does not explain it, and its error (RMS) in quanta.
+
+        Returns:
+            also the largest distance of two numbers.
+        """
         # the distance to the parameter, in quanta
         error = np.abs(self.integers - self.stored / self.scale[..., None])
         size = np.sqrt(np.square(error).mean(-1))
-        return np.asarray((error > self.allowed).any(-1)), np.asarray(size, np.float64)
+        farthest = float((error.max(-1) * self.scale).max())
+        return np.asarray((error > self.allowed).any(-1)), np.asarray(size, np.float64), farthest
 
     def described(self, row: int, block: int, title: int) -> str:
         """Say what is wrong with a block: its zero point, its scale, or its integers.

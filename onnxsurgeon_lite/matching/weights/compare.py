@@ -20,8 +20,8 @@ from onnxsurgeon_lite.matching.weights.belonging import (
 )
 from onnxsurgeon_lite.matching.weights.blocks import (
     Head,
-    block_finding,
     block_nodes,
+    examined,
     find_blocks,
     scales_and_zeros,
 )
@@ -43,11 +43,11 @@ from onnxsurgeon_lite.shown import Progress, Shown, hidden, quiet
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape
+from onnxsurgeon_lite.tensors.in_file import Rows, digest, whole
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
 COUNTER = "num_batches_tracked"  # only training uses it
-_NEAR = Tolerance(allow=1.0)  # words say what a block has wrong
 _FOLDING = "Conv", "ConvTranspose", "Gemm"  # a BatchNorm after them is folded into them
 _MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
 _MATRIX = 2  # axes
@@ -171,9 +171,9 @@ class _WeightSearch:
         # by contents first: an equal parameter is the surest
         contents = self._contents()
         equal = {}
-        for number, (name, tensor) in enumerate(self.floats.items()):
+        for number, name in enumerate(self.floats):
             self.progress(f"{number} weights compared")
-            equal[name] = contents.get(digest(self.index.model.array(tensor)), [])
+            equal[name] = contents.get(digest(self._tensor(name)), [])
             self._by_content(name, equal[name])
         # what an export computed of parameters, then what only place and name say
         self._find_folds(equal)
@@ -183,8 +183,11 @@ class _WeightSearch:
         for name in rest:
             if name not in self.found and not self._by_place(name):
                 self._take(name, equal[name])
-            if name in self.found and not self.found[name].comparison.match:
-                self._as_others(name)
+            # norms at the same place of other layers may be 1 + the parameter
+            weight = self.found.get(name)
+            is_off = weight is not None and not weight.comparison.match and weight.how == "same"
+            if weight is not None and is_off and kind(weight.parameter) in self.plus_one:
+                self._add_plus_one(name, weight.parameter, differs=True)
         # what is left of the checkpoint, and what is suspicious of all that is found
         self.used.update(chain.from_iterable(equal.values()))
         self._place(equal)
@@ -204,10 +207,15 @@ class _WeightSearch:
     def _require_own(self) -> None:
         """Raise an error where nothing that is found says that this is the model's checkpoint."""
         # zeros and ones that are found in another place are chance
-        for name, weight in self.found.items():
-            is_chance = weight.comparison.match and not weight.is_placed and name in self.floats
-            if not is_chance or np.ptp(self._array(name)):
-                return
+        sure = (
+            name not in self.floats
+            or weight.is_placed
+            or not weight.comparison.match
+            or np.ptp(self._array(name))
+            for name, weight in self.found.items()
+        )
+        if any(sure):
+            return
         raise ReferenceSetError(
             f"{self.checkpoint.place!r} has no weight of the model",
             "give the checkpoint that the model was exported from",
@@ -221,28 +229,29 @@ class _WeightSearch:
         kinds = {(tensors.numpy_dtype(t.data_type), np.prod(t.dims)) for t in self.floats.values()}
         for number, name in enumerate(self.checkpoint):
             self.progress(f"{number} parameters read")
-            array = self._read(name)
-            if array.size > 1 and tensors.is_float(array.dtype):
-                if self.in_blocks and array.ndim == _MATRIX:
-                    self.heads[name] = Head.of(array)
+            stored = self.checkpoint.rows(name)
+            if stored.size > 1 and tensors.is_float(stored.dtype):
+                if self.in_blocks and stored.ndim == _MATRIX:
+                    self.heads[name] = Head.of(stored)
                 # an exporter may have cast it to a dtype of the model
-                dtypes = [dtype for dtype, size in kinds if size == array.size]
+                dtypes = [dtype for dtype, size in kinds if size == stored.size]
                 for dtype in dtypes:
-                    with np.errstate(over="ignore"):
-                        found[digest(array.astype(dtype, copy=False))].append(name)
+                    found[digest(stored, dtype)].append(name)
                 # the weight of a norm may multiply as 1 + it
-                if array.ndim == 1 and not name.endswith("bias"):
-                    made = {digest(each) for dtype in dtypes for _, each in sums(array, dtype)}
+                if stored.ndim == 1 and not name.endswith("bias"):
+                    made = {digest(s) for dtype in dtypes for _, s in sums(stored[:], dtype)}
                     for key in made:
                         self.sums[key].append(name)
         return found
 
     def _read(self, parameter: str) -> Array:
-        stored = self.checkpoint.read(parameter)
-        return stored if isinstance(stored, np.ndarray) else np.empty(0)
+        return whole(self.checkpoint.rows(parameter))
+
+    def _tensor(self, name: str) -> Rows:
+        return self.index.model.rows(self.floats[name])
 
     def _array(self, name: str) -> Array:
-        return self.index.model.array(self.floats[name])
+        return whole(self._tensor(name))
 
     # --- finding ---
 
@@ -314,8 +323,8 @@ class _WeightSearch:
     def _find_fold(self, name: str, axis: int) -> None:
         array = self._array(name)
         near = [p for p in self.places.near(name) if self._shape(p) == array.shape]
-        found = [(p, find_fold(array, self._read(p), axis, self.norms)) for p in near]
-        folds = [(fold, p) for p, fold in found if fold is not None]
+        found = ((find_fold(array, self._read(p), axis, self.norms), p) for p in near)
+        folds = [(fold, p) for fold, p in found if fold is not None]
         if folds:
             self.folds[name] = min(folds, key=lambda each: each[0].error)
 
@@ -323,22 +332,16 @@ class _WeightSearch:
         """Find norms that are 1 + a parameter, unless norms at the same place of other layers are the parameter."""
         # of equal numbers, those of its place come first, then those that no weight has
         plain = {kind(w.parameter) for w in self.found.values() if w.comparison.match}
-        for name in names:
+        for name in (name for name in names if len(self.floats[name].dims) == 1):
             array = self._array(name)
             near, own = self.places.near(name), self.places.own(name)
             fitting = [p for p in self.sums.get(digest(array), ()) if kind(p) not in plain]
             # where all numbers are equal, only a parameter of this place counts
-            fitting = [p for p in fitting if p in own or (array != array.flat[0]).any()]
+            fitting = [p for p in fitting if p in own or (array != array[0]).any()]
             fitting.sort(key=lambda p: (p in self.used, p not in own, p not in near))
-            if array.ndim == 1 and fitting and self._add_plus_one(name, fitting[0]):
+            if fitting and self._add_plus_one(name, fitting[0]):
                 self.found[name].equal = tuple(fitting)
                 self.plus_one.add(kind(fitting[0]))
-
-    def _as_others(self, name: str) -> None:
-        """Compare with 1 + the parameter where norms at the same place of other layers are that."""
-        weight = self.found[name]
-        if weight.how == "same" and kind(weight.parameter) in self.plus_one:
-            self._add_plus_one(name, weight.parameter, differs=True)
 
     def _add_plus_one(self, name: str, parameter: str, differs: bool = False) -> bool:
         array = self._array(name)
@@ -356,8 +359,8 @@ class _WeightSearch:
     def _convolution(self, name: str, slot: int) -> NodeProto | None:
         """Return the convolution that reads a value there."""
         users = (self.index.nodes[position] for position in self.index.users(name))
-        convolutions = (n for n in users if n.op_type in _FOLDING and len(n.input) > slot)
-        return next((node for node in convolutions if node.input[slot] == name), None)
+        reading = (node for node in users if operand(node, slot) == name)
+        return next((node for node in reading if node.op_type in _FOLDING), None)
 
     def _by_fold(self, name: str) -> bool:
         """Compare a convolution's weight with a folded BatchNorm, or the bias beside such a weight."""
@@ -368,10 +371,9 @@ class _WeightSearch:
             folded = fold.weight(self._read(parameter), axis)
             return self._add_folded(name, parameter, fold, folded, axis)
         node = self._convolution(name, 2)
-        known = node is not None and node.input[1] in self.folds
-        return node is not None and known and self._fold_bias(name, *self.folds[node.input[1]])
-
-    def _fold_bias(self, name: str, fold: FoldedWeight, weight: str) -> bool:
+        if node is None or node.input[1] not in self.folds:
+            return False
+        fold, weight = self.folds[node.input[1]]
         parameter = _bias_of(weight)
         bias = self._read(parameter) if parameter in self.checkpoint else None
         own = f"{fold.norm.name}.bias" if bias is None else parameter
@@ -397,21 +399,17 @@ class _WeightSearch:
         # pieces are searched in parameters that no weight is a copy of
         copied = set(chain.from_iterable(equal[n] for n in self.floats if n not in unknown))
         free = [p for p in self.checkpoint if p not in copied]
-        table = PieceTable({p: self._shape(p) for p in free}, self._read)
+        table = PieceTable({p: self._shape(p) for p in free}, self.checkpoint.rows)
         for name in unknown:
-            array = self._array(name)
-            elsewhere = any(self._holds(array, p) for p in equal[name])
             # a fold or an equal parameter explains it better
-            is_folded = name in self.found and self.found[name].fold is not None
-            pieces = (
-                None
-                if elsewhere or is_folded
-                else table.find(array, partial(self.belonging.rival, name))
-            )
+            weight = self.found.get(name)
+            if (weight and weight.fold) or any(self._holds(name, p) for p in equal[name]):
+                continue
+            pieces = table.find(self._tensor(name), partial(self.belonging.rival, name))
             if pieces is not None:
                 parameter = ", ".join(pieces.parameters)
                 # equal by construction: every piece was found
-                same = compare(array, array, EXACT)
+                same = compare(self._tensor(name), self._tensor(name), EXACT)
                 self.found[name] = Weight(
                     name, parameter, "pieces", same, pieces=pieces, parts=pieces.runs()
                 )
@@ -424,23 +422,13 @@ class _WeightSearch:
             blocks = blocks_of(self.index, node)
             if isinstance(blocks, str):
                 continue
-            weight = find_blocks(name, blocks, self.heads, self._read, self.belonging)
-            if weight is not None:
-                # Rounding differs everywhere, so the finding says what is wrong, not this comparison, which takes some
-                # rows at a time: those that differ most.
-                same = max(
-                    (
-                        compare(part.blocks.numbers(), part.stored.astype(blocks.dtype), _NEAR)
-                        for part in map(weight.part, blocks.parts())
-                    ),
-                    key=lambda each: each.max_abs,
-                )
-                listed = ", ".join(weight.parameters)
-                finding = block_finding(weight)
-                how = f"rounded with {blocks.bits} bits"
-                parts = weight.parameters
-                self.found[name] = Weight(name, listed, how, same, finding, parts=parts)
-                self.used.update(weight.parameters)
+            parameters = find_blocks(name, blocks, self.heads, self.belonging)
+            if parameters:
+                # the finding says what is wrong, not the comparison
+                finding, same = examined(blocks, list(map(self.checkpoint.rows, parameters)))
+                how, parts = f"rounded with {blocks.bits} bits", tuple(parameters)
+                self.found[name] = Weight(name, ", ".join(parts), how, same, finding, parts=parts)
+                self.used.update(parts)
 
     def _find_misplaced(self) -> None:
         """Find weights that hold what belongs elsewhere."""
@@ -452,9 +440,10 @@ class _WeightSearch:
             weight = known[name]
             weight.finding = "; ".join(filter(None, [finding, weight.finding]))
 
-    def _holds(self, array: Array, parameter: str) -> bool:
-        stored = self._read(parameter)
-        return any(np.array_equal(array, each) for _, _, each in _layouts(stored, array.shape))
+    def _holds(self, name: str, parameter: str) -> bool:
+        array, stored = self._array(name), self.checkpoint.rows(parameter)
+        laid_out = (whole(each) for _, _, each in _layouts(stored, array.shape))
+        return any(np.array_equal(array, each) for each in laid_out)
 
     def _place(self, equal: Mapping[str, Sequence[str]]) -> None:
         """Note which weights have the contents of several parameters, and which are known by their place."""
@@ -507,11 +496,11 @@ class _WeightSearch:
 
     def _laid_out(self, name: str, parameter: str) -> Iterator[Weight]:
         """Yield the comparison with a parameter in each layout."""
-        array = self._array(name)
-        for how, order, stored in _layouts(self._read(parameter), array.shape):
+        ours = self._tensor(name)
+        for how, order, stored in _layouts(self.checkpoint.rows(parameter), ours.shape):
             # other dtypes are compared with the tolerance of the dtype
-            exact = EXACT if array.dtype == stored.dtype else None
-            comparison = compare(array, np.asarray(stored, order="C"), self.tolerance or exact)
+            exact = EXACT if ours.dtype == stored.dtype else None
+            comparison = compare(ours, stored, self.tolerance or exact)
             yield Weight(name, parameter, how, comparison, order=order)
 
     def _add_folded(
@@ -605,7 +594,7 @@ def as_text(weight: Weight) -> str:
     return f"{weight.parameter!r} {how}{order}"
 
 
-def _layouts(stored: Array, shape: Shape) -> Iterator[tuple[str, Shape | None, Array]]:
+def _layouts(stored: Rows, shape: Shape) -> Iterator[tuple[str, Shape | None, Rows]]:
     """Yield a parameter in every order of axes with the given shape, unchanged first, else reshaped."""
     # axes of one element move freely: such an order is no transposition
     axes = tuple(range(stored.ndim))
@@ -617,12 +606,6 @@ def _layouts(stored: Array, shape: Shape) -> Iterator[tuple[str, Shape | None, A
             # another order of the axes that are longer than 1
             moves = order != axes and [axis for axis in order if axis in long] != long
             if (moves or stored.shape != shape) and tuple(stored.shape[a] for a in order) == shape:
-                yield "transposed", order, np.transpose(stored, order)
+                yield "transposed", order, np.ascontiguousarray(np.transpose(whole(stored), order))
     elif stored.size == np.prod(shape, dtype=int):
         yield "reshaped", None, stored.reshape(shape)
-
-
-def digest(array: Array) -> str:
-    """Return a digest of the elements, in whatever order they are."""
-    kind = tensors.data_type_of_numpy(array.dtype)
-    return tensors.unordered_digest(np.ravel(array).view(np.uint8), kind)

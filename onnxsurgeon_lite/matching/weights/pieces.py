@@ -1,7 +1,7 @@
 """Find weights that an export made of pieces of parameters: rows of an embedding, gates of a recurrent node."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, groupby
@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, is_float
+from onnxsurgeon_lite.tensors.in_file import Rows, parts, whole
 
 Keys = NDArray[np.uint64]
 
+_JOINED = 16  # parameters in one weight, such as q, k and v
 _GATES = (1, 4, 3)  # pieces of a bias: whole, of an LSTM, of a GRU
-_BLOCK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -67,24 +68,28 @@ class _Table:
 class PieceTable:
     """The pieces of parameters, by their contents."""
 
-    def __init__(self, parameters: Mapping[str, Shape], read: Callable[[str], Array]) -> None:
+    def __init__(self, parameters: Mapping[str, Shape], rows: Callable[[str], Rows]) -> None:
         self._parameters = parameters
-        self._read = read
+        self._rows = rows
         self._of = cache(self._table)
 
-    def find(self, array: Array, order: Callable[[str], str] = lambda _: "") -> Pieces | None:
+    def _read(self, parameter: str) -> Array:
+        return whole(self._rows(parameter))
+
+    def find(self, tensor: Rows, order: Callable[[str], str]) -> Pieces | None:
         """Return the pieces that an array is made of, None if one of them is not known.
 
         Args:
             order: of parameters with the same numbers, those for which it is empty come first.
         """
         # a single number, or the same everywhere, would be found in any parameter
-        if array.size < 2 or (array == array.flat[0]).all():
+        flat = tensor.reshape(-1)
+        if tensor.size < 2 or all((part == flat[:1]).all() for part in parts(flat)):
             return None
-        made = ((p, p.joined(self._read, array.shape)) for p in self._ways(array))
+        made = ((p, p.joined(self._read, tensor.shape)) for p in self._ways(tensor))
         # digests only suggest: the numbers decide
-        found = (p for p, whole in made if np.array_equal(whole.astype(array.dtype), array))
-        return next(found, None) or (self._joined(array, order) if array.ndim == 1 else None)
+        found = (p for p, a in made if np.array_equal(a.astype(tensor.dtype), whole(tensor)))
+        return next(found, None) or (self._joined(tensor[:], order) if tensor.ndim == 1 else None)
 
     def _joined(self, array: Array, order: Callable[[str], str]) -> Pieces | None:
         """Return whole parameters in a row: packed biases."""
@@ -95,35 +100,36 @@ class PieceTable:
             if len(self._parameters[name]) == 1
         }
 
-        def parts(start: int) -> list[str] | None:
-            if start == array.size:
-                return []
+        def fitting(start: int) -> Iterator[str]:
             for name, each in known.items():
-                end = start + each.size
-                rest = parts(end) if each.size and np.array_equal(array[start:end], each) else None
-                if rest is not None:
-                    return [name] + rest
-            return None
+                if np.array_equal(array[start : start + each.size], each):
+                    yield name
 
-        names = parts(0)
+        names = in_a_row(array.size, fitting, lambda name: known[name].size)
         if not names or len(set(names)) < len(names):
             return None
+        # pieces of the greatest length that divides all
         shapes = {name: self._parameters[name] for name in names}
         length = math.gcd(*(shape[0] for shape in shapes.values()))
         return Pieces(shapes, length, np.arange(array.size // length), False)
 
-    def _ways(self, array: Array) -> Iterator[Pieces]:
+    def _ways(self, tensor: Rows) -> Iterator[Pieces]:
         lengths = set(chain.from_iterable(map(_lengths, self._parameters.values())))
-        for is_transposed in (False, True)[: array.ndim]:
-            mine = array.swapaxes(-1, -2) if is_transposed else array
+        for is_transposed in (False, True)[: tensor.ndim]:
             # longer pieces match less by chance
             for length in sorted(lengths, reverse=True):
-                if mine.shape[-1] % length == 0:
-                    # the digests of all pieces of this length
-                    table = self._of(length, mine.dtype)
-                    places = table.places(_keys(mine, length))
-                    if places is not None:
-                        yield self._pieces(table, places, length, is_transposed)
+                if tensor.shape[-2 if is_transposed else -1] % length:
+                    continue
+                # the digests of all pieces of this length
+                table = self._of(length, tensor.dtype)
+                # the first piece says in most cases that there are none, without reading all
+                first = tensor[:length].T if is_transposed else tensor
+                if tensor.ndim == 2 and table.places(_keys(first[:1], length)) is None:
+                    continue
+                mine = whole(tensor).swapaxes(-1, -2) if is_transposed else tensor
+                places = table.places(_keys(mine, length))
+                if places is not None:
+                    yield self._pieces(table, places, length, is_transposed)
 
     def _pieces(
         self, table: _Table, places: NDArray[np.intp], length: int, is_transposed: bool
@@ -142,12 +148,37 @@ class PieceTable:
     def _table(self, length: int, dtype: DType) -> _Table:
         keys, starts, count = [np.empty(0, np.uint64)], {}, 0
         for name, shape in self._parameters.items():
-            stored = self._read(name) if length in _lengths(shape) else None
+            stored = self._rows(name) if length in _lengths(shape) else None
             if stored is not None and is_float(stored.dtype):
                 starts[name] = count
-                keys.append(_keys(stored.astype(dtype), length))
+                keys.append(_keys(stored, length, dtype))
                 count += keys[-1].size
         return _Table(np.concatenate(keys), starts)
+
+
+def in_a_row(
+    end: int, fitting: Callable[[int], Iterable[str]], size: Callable[[str], int]
+) -> list[str] | None:
+    """Return parameters that fill a weight from the start to the end; None if there are none.
+
+    Args:
+        fitting: gives those that may begin at a place, the best first.
+        size: how long a parameter is.
+    """
+
+    # depth first: (where the next one begins, what is before it)
+    pending, tried = [(0, list[str]())], set[int]()
+    while pending:
+        start, names = pending.pop()
+        if start == end:
+            return names
+        # each place is tried once, however it is reached
+        if start not in tried and len(names) < _JOINED:
+            tried.add(start)
+            # the best is taken first
+            found = [(start + size(each), names + [each]) for each in fitting(start)]
+            pending += found[::-1]
+    return None
 
 
 def _lengths(shape: Shape) -> list[int]:
@@ -156,11 +187,12 @@ def _lengths(shape: Shape) -> list[int]:
     return [shape[-1] // n for n in ways if shape and shape[-1] % n == 0 and shape[-1] // n > 1]
 
 
-def _keys(array: Array, length: int) -> Keys:
-    """Return a digest of each piece."""
-    # a product with random numbers, a block of rows at a time
-    rows = np.ascontiguousarray(array).reshape(-1, length).view(np.uint8)
-    factors = np.random.default_rng(0).integers(1, 1 << 63, rows.shape[1], np.uint64)
-    step = max(1, _BLOCK // rows.shape[1])
-    parts = [rows[i : i + step] @ factors for i in range(0, len(rows), step)]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+def _keys(tensor: Rows, length: int, dtype: DType | None = None) -> Keys:
+    """Return a digest of each piece, cast to a dtype."""
+    dtype = dtype or tensor.dtype
+    # a product with random numbers, some pieces at a time
+    factors = np.random.default_rng(0).integers(1, 1 << 63, length * dtype.itemsize, np.uint64)
+    found = [np.empty(0, np.uint64)]
+    for part in parts(tensor.reshape((-1, length))):
+        found.append(np.ascontiguousarray(part, dtype).view(np.uint8) @ factors)
+    return np.concatenate(found)

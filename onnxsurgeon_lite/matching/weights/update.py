@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import wrapper
-from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text, digest
+from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text
 from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm, plus_one
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
 from onnxsurgeon_lite.model import by_name
@@ -18,6 +18,7 @@ from onnxsurgeon_lite.names import command, few, listed
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_array
+from onnxsurgeon_lite.tensors.in_file import digest
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MASK = 2  # distinct numbers, at most, of a mask: no training made it

@@ -1,7 +1,6 @@
 """Move a model's data into the model file, into one data file, or into a data file without gaps."""
 
 import hashlib
-import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +31,6 @@ from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.references import open_references
-from onnxsurgeon_lite.tensors.references.sets import InFile
 from onnxsurgeon_lite.untrusted import require_regular, text_of
 
 Spans = list[tuple[int, int]]
@@ -172,12 +170,12 @@ def _places(
     """Yield the fingerprint of each tensor of a checkpoint, and where it is in the file."""
     for entry in open_references(checkpoint).entries.values():
         # those that lie there as in memory, not packed nor compressed
-        if isinstance(entry.read, InFile):
-            size = math.prod(entry.read.shape) * entry.read.dtype.itemsize
+        if (place := entry.in_file) is not None:
+            size = place.size * place.dtype.itemsize
             # as bytes, so that the dtype does not matter
             whole = TensorProto(data_type=TensorProto.UINT8, dims=[size])
-            refer(whole, file.key, entry.read.offset, size)
-            yield fingerprint(model, whole), (entry.read.offset, size)
+            refer(whole, file.key, place.offset, size)
+            yield fingerprint(model, whole), (place.offset, size)
 
 
 def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = False) -> Written:
@@ -244,7 +242,9 @@ def move(
             # the old file is the new one
             if any(kept.exists() and file.path.samefile(kept) for kept in written.data_files):
                 continue
-            if reason := _reason_to_stay(path, file, spans.get(file, [])):
+            others = ", ".join(repr(str(other)) for other in other_users(file.path, path))
+            reason = f"{others} refers to it" if others else ""
+            if reason := reason or foreign_content(file, spans.get(file, []), path):
                 notes.append(f"{file.location!r} stays: {reason}")
             elif dry_run:
                 notes.append(f"{file.location!r} would be removed")
@@ -278,17 +278,16 @@ def collect(model: Model, *, dry_run: bool = False, tell: Progress = quiet) -> C
     for file in loose:
         _require_own(path, file, kept[file])
     before = sum(file.size for file in loose)
-    after = sum(stop - start for file in loose for start, stop in kept[file])
-    for file in loose:
-        used = sum(stop - start for start, stop in kept[file])
-        tell(f"{file.size - used} bytes of {file.location!r} go: nothing refers to them")
+    used = {file: sum(stop - start for start, stop in kept[file]) for file in loose}
+    for file, size in used.items():
+        tell(f"{file.size - size} bytes of {file.location!r} go: nothing refers to them")
     with Staging(dry_run) as staging:
         for file, found in loose.items():
             with staging.open(file.path) as out:
                 _pack(model, file, found, kept[file], out)
         if loose:
             finish(staging, model, proto, path, [file.path for file in loose])
-    return Collected(staging.sizes, before, after, dry_run)
+    return Collected(staging.sizes, before, sum(used.values()), dry_run)
 
 
 def _require_own(path: Path, file: DataFile, used: Spans) -> None:
@@ -300,11 +299,6 @@ def _require_own(path: Path, file: DataFile, used: Spans) -> None:
             f"{file.location!r} may not be only data of {path.name!r}: {reason}; nothing was changed",
             f"copy the data out of it first: {command('onnxdbg', 'data', 'move', path.name, f'{path.stem}.data')}",
         )
-
-
-def _reason_to_stay(path: Path, file: DataFile, used: Spans) -> str:
-    others = [repr(str(other)) for other in other_users(file.path, path)]
-    return f"{', '.join(others)} refers to it" if others else foreign_content(file, used, path)
 
 
 def _used(model: Model) -> dict[DataFile, Spans]:

@@ -7,7 +7,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,13 +98,9 @@ def strip(
         if math.prod(tensor.dims) > (1 if tensor.name in small else _SPARED)
         and not _is_kept(tensor, biases)
     }
-    inside = sum(  # bytes that the noise of all external tensors has
-        dtypes.byte_count(tensor.data_type, tensor.dims)
-        for tensor in filter(is_external, weights.values())
-    )
     location = "noise" if movable(model) else None  # external data stays external
     # one virtual file for all of them, each at its offset
-    noise = _Noise(path / "noise", location, inside, 0, 0)
+    noise = _Noise(path / "noise", location, 0, 0, 0)
     start = 0
     with _surveys(model, {} if dry_run else weights) as surveys:
         for number, tensor in weights.items():
@@ -118,12 +114,12 @@ def strip(
             else:
                 _fill(tensor, TensorProto(raw_data=b"".join(make())))
         changed = len(weights) + _strip_lists(model, result, seed)
-        result.files[noise.key] = noise
+        result.files[noise.key] = replace(noise, size=start)
         mark = functools.partial(_mark, surveys)
         external = movable(result)
         if not external:  # the marks come before the data
             mark(result.proto)
-        settle = mark if external else _nothing
+        settle = mark if external else lambda _: None
         written = save_settled(result, path, external, settle, force=force, dry_run=dry_run)
     return Stripped(written, changed, tuple(kept), tuple(removed))
 
@@ -145,10 +141,6 @@ def _mark(surveys: "Mapping[int, Future[_Survey]]", proto: ModelProto) -> None:
     for number, tensor in enumerate(walk.tensors(proto)):
         if number in surveys:
             tensor.metadata_props.add(key=MARK, value=surveys[number].result().fingerprint)
-
-
-def _nothing(_: ModelProto) -> None:
-    """Leave a structure as it is."""
 
 
 def _noise(survey: "Future[_Survey]", tensor: TensorProto, seed: Sequence[int]) -> Iterator[bytes]:

@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from math import isfinite
 
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.model import Model, is_external, walk
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.precision.plan import Plan
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.comparison import largest_of
+from onnxsurgeon_lite.tensors.in_file import whole
 from onnxsurgeon_lite.tensors.narrow import largest, narrowed
 
 _SMALL = 4096  # elements: of a larger tensor, some numbers always vanish
@@ -25,8 +26,8 @@ def casts(model: Model) -> int:
 def left_notes(plan: Plan) -> Iterator[str]:
     """Yield what stays in float32 although nobody asked for it, and why."""
     # `kept` is what the user asked for
-    reasons = Counter(step.why for step in plan.steps() if step.kind == "wide" and step.why)
-    reasons.pop("kept", None)
+    wide = (step.why for step in plan.steps() if step.kind == "wide")
+    reasons = Counter(why for why in wide if why not in ("", "kept"))
     for why, count in reasons.most_common():
         yield f"{count} {'node stays' if count == 1 else 'nodes stay'} in float32: {why}"
 
@@ -34,6 +35,8 @@ def left_notes(plan: Plan) -> Iterator[str]:
 def constant_notes(plan: Plan, model: Model) -> Iterator[str]:
     """Yield which constants lose more than rounding."""
     limit, clamped, vanished = largest(dtypes.numpy_dtype(plan.narrow)), [], []
+    # the largest number that rounds to 0: half of the smallest subnormal, as ties go to the even neighbor
+    vanishing = 2.0**-25 if plan.narrow == TensorProto.FLOAT16 else 2.0**-134
     for scope in plan.scopes():
         for site in scope.sites.values():
             # no reader takes the constant in the narrow dtype
@@ -42,7 +45,7 @@ def constant_notes(plan: Plan, model: Model) -> Iterator[str]:
             high, low = extremes(model, site.constant)
             if high > limit:
                 clamped.append(f"{site.name} ({high:g})")
-            if low <= vanishing(plan.narrow):
+            if low <= vanishing:
                 vanished.append(f"{site.name} ({low:g})")
     if clamped:
         yield f"clamped to {limit:g}: {few(clamped)}"
@@ -50,49 +53,22 @@ def constant_notes(plan: Plan, model: Model) -> Iterator[str]:
         yield f"numbers that become 0: {few(vanished)}"
 
 
-def vanishing(data_type: int) -> float:
-    """Return the largest number that rounds to zero."""
-    # half of the smallest subnormal number: ties go to the even neighbor, 0
-    return 2.0**-25 if data_type == TensorProto.FLOAT16 else 2.0**-134
-
-
 def extremes(model: Model, tensor: TensorProto) -> tuple[float, float]:
     """Return the largest finite and the smallest nonzero magnitude of a float32 tensor.
 
     The smallest is looked for in small tensors alone (Inf for others): in a large one some numbers always vanish.
     """
-    high, low = 0.0, float("inf")
-    for block in _blocks(model, tensor):
-        wide = block.ravel()
-        high = max(high, _largest(wide))
-        if 0 < wide.size <= _SMALL:
-            magnitudes = np.abs(wide)
-            low = min(low, float(np.min(magnitudes, initial=np.inf, where=magnitudes > 0)))
-    return high, low
+    numbers = model.rows(tensor)
+    # a large one is read by parts, for the largest alone
+    magnitudes = np.abs(whole(numbers)) if 0 < numbers.size <= _SMALL else np.empty(0)
+    low = np.min(magnitudes, initial=np.inf, where=magnitudes > 0)
+    return largest_of(numbers), float(low)
 
 
 def loss(model: Model, tensor: TensorProto, data_type: int) -> float:
     """Return by how much rounding changes a float32 tensor, as a share of it, by its first numbers."""
     # enough numbers for an estimate
-    wide = next(_blocks(model, tensor, 4 * _SMALL)).ravel()[:_SMALL].astype(np.float64)
+    wide = model.rows(tensor).reshape(-1)[:_SMALL].astype(np.float64)
     rounded = narrowed(wide.astype(np.float32), dtypes.numpy_dtype(data_type)).astype(np.float64)
     norm = float(np.linalg.norm(wide))
     return float(np.linalg.norm(rounded - wide)) / norm if norm else 0.0
-
-
-def _largest(block: dtypes.Array) -> float:
-    """Return the largest finite magnitude."""
-    # an array with Inf or NaN needs the slow way
-    top = max(float(block.max()), -float(block.min())) if block.size else 0.0
-    return top if isfinite(top) else float(np.max(np.abs(block[np.isfinite(block)]), initial=0.0))
-
-
-def _blocks(model: Model, tensor: TensorProto, size: int = 1 << 18) -> Iterator[dtypes.Array]:
-    if not is_external(tensor):
-        yield dtypes.to_array(tensor)
-        return
-    file, offset, length = model.span(tensor)
-    dtypes.require_length(tensor.data_type, tensor.dims, length)
-    # all bytes of the tensor, a megabyte at a time or so
-    for block in file.blocks(offset, length, size):
-        yield np.frombuffer(block, "<f4")

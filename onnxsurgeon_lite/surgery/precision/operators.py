@@ -45,13 +45,8 @@ def not_at(schema: Schema, data_type: int) -> str:
     return f"{schema.name} has no {dtype}"
 
 
-def _allowed(schema: Schema) -> dict[str, frozenset[str]]:
-    return _allowed_of(schema.name, schema.since_version, schema.domain)
-
-
 @cache
-def _allowed_of(name: str, version: int, domain: str) -> dict[str, frozenset[str]]:
-    schema = defs.get_schema(name, version, domain)
+def _allowed(schema: Schema) -> dict[str, frozenset[str]]:
     return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
 
 

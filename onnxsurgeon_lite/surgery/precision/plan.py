@@ -117,7 +117,7 @@ class Plan:
             names += [sparse.values.name for sparse in target.sparse_initializer]
         # inputs become narrow only with --io; the inputs of bodies are decided later
         for name in names:
-            if name not in scope.sites and _is_float(scope.index, name):
+            if name not in scope.sites and scope.index.element_of(name) == TensorProto.FLOAT:
                 scope.sites[name] = Site(name, scope, is_narrow=self.io)
 
     def _step(
@@ -127,7 +127,11 @@ class Plan:
         step = PrecisionStep(node_id(scope.path, position), node, schema_at(node, versions))
         step.inputs = [scope.find(name) if name else None for name in node.input]
         for name in node.output:
-            made = Site(name, scope, step) if name and _is_float(index, name) else None
+            made = (
+                Site(name, scope, step)
+                if name and index.element_of(name) == TensorProto.FLOAT
+                else None
+            )
             if made is not None and scope.sites.setdefault(name, made) is not made:
                 # the same site, where two nodes make one name, would be decided twice
                 raise GraphError(
@@ -162,7 +166,7 @@ class Plan:
         choices = {
             a.ref_attr_name for n in function.node for a in n.attribute if a.name in _CHOICES
         }
-        types = tuple(_elem_type(index, name) if name else 0 for name in step.node.input)
+        types = tuple(index.element_of(name) if name else 0 for name in step.node.input)
         types += tuple(a.i for a in step.node.attribute if a.name in choices)
         if key not in self.functions:  # all calls share one function, read at the first
             inner = InnerGraph.of(index, position, FUNCTION).index
@@ -233,7 +237,7 @@ class Plan:
         """Return whether an input that must have the dtype of others has one that nobody knows."""
         return any(
             # no float32 site, and no other known dtype either
-            name and takes and site is None and not _elem_type(scope.index, name)
+            name and takes and site is None and not scope.index.element_of(name)
             for name, takes, site in zip(step.node.input, step.takes, step.inputs, strict=True)
         )
 
@@ -263,10 +267,12 @@ class Plan:
         # Forwards: is everything that it moves in float32? Backwards: does anybody need float32 of it?
         is_wide = dict[PrecisionStep, bool]()
         for step in steps:
-            sources = (site for site in self._sources(step) if site.constant is None)
-            is_wide[step] = step.kind == "wide" or (
-                step.kind == "free" and all(self._made_wide(site, is_wide) for site in sources)
+            made_wide = (
+                is_wide.get(site.maker, False) if site.maker else not site.is_narrow
+                for site in self._sources(step)
+                if site.constant is None
             )
+            is_wide[step] = step.kind == "wide" or (step.kind == "free" and all(made_wide))
         for step in reversed(steps):
             if step.kind == "free":
                 sites = filter(None, chain(step.outputs, step.entering))
@@ -300,22 +306,13 @@ class Plan:
 
     def _ordered(self) -> list[PrecisionStep]:
         """Return the steps, those of bodies before their node."""
-        found = list[PrecisionStep]()
 
-        def visit(scope: PrecisionScope) -> None:
+        def visit(scope: PrecisionScope) -> Iterator[PrecisionStep]:
             for step in scope.steps:
-                for body in step.bodies:
-                    visit(body)
-                found.append(step)
+                yield from chain.from_iterable(map(visit, step.bodies))
+                yield step
 
-        for scope in chain([self.main], self.functions.values()):
-            visit(scope)
-        return found
-
-    def _made_wide(self, site: Site, is_wide: dict[PrecisionStep, bool]) -> bool:
-        if site.maker is None:
-            return not site.is_narrow
-        return is_wide.get(site.maker, False)
+        return list(chain.from_iterable(map(visit, chain([self.main], self.functions.values()))))
 
     def _sources(self, step: PrecisionStep) -> list[Site]:
         """Return what a node that only moves numbers moves: its inputs, and the results of its bodies."""
@@ -387,21 +384,9 @@ def _type_inputs(index: GraphIndex, node: NodeProto, body: GraphProto) -> None:
     """Declare the dtypes of the inputs of a Loop's or a Scan's body that leaves them out."""
     first = 2 if node.op_type == "Loop" else 0  # a Loop's count and condition are no states
     for value, name in zip(body.input[first:], node.input[first:], strict=False):
-        kind = 0 if value.type.WhichOneof("value") else _elem_type(index, name)
+        kind = 0 if value.type.WhichOneof("value") else index.element_of(name)
         if kind > 0:
             value.type.tensor_type.elem_type = kind
-
-
-def _is_float(index: GraphIndex, name: str) -> bool:
-    return _elem_type(index, name) == TensorProto.FLOAT
-
-
-def _elem_type(index: GraphIndex, name: str) -> int:
-    kind = index.type_of(name)
-    if kind is None:
-        return 0
-    # -1: a sequence or an optional
-    return kind.tensor_type.elem_type if kind.HasField("tensor_type") else -1
 
 
 def _slots_fit(step: PrecisionStep) -> bool:
@@ -409,12 +394,8 @@ def _slots_fit(step: PrecisionStep) -> bool:
     # those of float32
     can = [t for t, s in zip(step.takes + step.makes, step.inputs + step.outputs, strict=True) if s]
     # a Scan of opset 8 has one input more than its body
-    return all(can) and (step.node.op_type != "Scan" or len(step.node.input) == len(_inputs(step)))
-
-
-def _inputs(step: PrecisionStep) -> list[str]:
-    body = step.bodies[0].target
-    return [str(getattr(info, "name", info)) for info in body.input]
+    is_scan = step.node.op_type == "Scan"
+    return all(can) and not (is_scan and len(step.node.input) != len(step.bodies[0].target.input))
 
 
 NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}

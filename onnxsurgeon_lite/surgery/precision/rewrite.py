@@ -55,17 +55,14 @@ class Rewriting:
             needs.add(site.required)
         return needs or {False}
 
-    def _base(self, site: Site) -> bool:
-        """Return the dtype under which a value keeps its name."""
-        if site.required is not None:
-            return site.required
-        # an unread or wide constant keeps its name as float32, one that is only read narrow keeps it narrow
-        return site.is_narrow if site.constant is None else False not in self._needs(site)
-
     def _named(self, site: Site) -> dict[bool, str]:
-        base = self._base(site)
+        needs = self._needs(site)
+        # the dtype under which it keeps its name: that of an output, else that in which it is made; an unread or wide
+        # constant keeps its name as float32, one that is only read narrow keeps it narrow
+        base = site.is_narrow if site.constant is None else False not in needs
+        base = base if site.required is None else site.required
         found = {base: site.name}
-        for other in self._needs(site) - {base}:
+        for other in needs - {base}:
             found[other] = fresh(f"{site.name}_{self.suffix if other else 'float'}", self.taken)
         return found
 

@@ -5,7 +5,6 @@ import io
 import json
 import math
 import re
-import sys
 import weakref
 import zipfile
 from collections import defaultdict
@@ -21,12 +20,13 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import SequenceProto, TensorProto
 
-from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UsageError, said
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError, said
 from onnxsurgeon_lite.plugins import READERS, brought, reason
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.system import read_at
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Stored
+from onnxsurgeon_lite.tensors.in_file import InFile, in_file
 from onnxsurgeon_lite.tensors.references.etdump import open_etdump
 from onnxsurgeon_lite.tensors.references.flatbuffer import root_of
 from onnxsurgeon_lite.tensors.references.foreign import (
@@ -35,7 +35,7 @@ from onnxsurgeon_lite.tensors.references.foreign import (
     open_polygraphy,
     raw_entries,
 )
-from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.untrusted import UNREADABLE, require_regular
 
 INDEX, VALUES = "index.json", "values.bin"
@@ -158,7 +158,10 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
         case ".pb":
             return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
         case ".json" if is_polygraphy(path):
-            return open_polygraphy(path, sample, _decoded_npy)
+            place = "Polygraphy's JSON"
+            return open_polygraphy(
+                path, sample, lambda raw: numpy_array(lambda: _npy_array(raw), place)
+            )
         case ".onnx_adapter":
             return ReferenceSet(place, _adapter_entries(path))
         case ".etdp":
@@ -262,7 +265,7 @@ def own_samples(path: Path) -> dict[int, ReferenceSet]:
         read: Callable[[], Stored] = partial(_read_own, path / file, value)
         shape = _shape(value["shape"]) if value.get("shape") is not None else None
         if shape is not None and value.get("kind") != "sequence":
-            read = _in_file(read, path / file, offset, length, value["dtype"], shape)
+            read = in_file(read, path / file, offset, length, value["dtype"], shape)
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
         is_input, half = value.get("kind") == "input", _HALF.get(value.get("computed_in"))
         samples[int(value.get("sample", 0))][name] = Entry(
@@ -354,17 +357,16 @@ def _placed(
 ) -> Entry:
     """Return the entry of a `.npy` file whose header lies in `raw` at `start`, and `raw` in its file at `base`."""
     header = _PLAIN_HEADER.match(raw, start)
-    if header is None or sys.byteorder != "little":
+    if header is None:
         return Entry(whole, size=size)
-    dtype = DType(header["dtype"].decode())
+    kind = dtypes.dtype_name(dtypes.data_type_of_numpy(DType(header["dtype"].decode())))
     shape = tuple(map(int, header["shape"].replace(b",", b" ").split()))
     offset = header.end()
-    # the header and the size disagree: the whole reader says what is wrong
-    if size != offset - start + math.prod(shape) * dtype.itemsize:
-        return Entry(whole, size=size)
-    place = InFile(whole, path, base + offset, shape, dtype)
-    kind = dtypes.dtype_name(dtypes.data_type_of_numpy(dtype))
-    return Entry(place, shape, kind, size=size)
+    # where the header and the size disagree, the whole reader says what is wrong
+    read = in_file(whole, path, base + offset, size - (offset - start), kind, shape)
+    return (
+        Entry(read, shape, kind, size=size) if isinstance(read, InFile) else Entry(read, size=size)
+    )
 
 
 def read_npz(archive: zipfile.ZipFile, member: str) -> Array:
@@ -397,10 +399,6 @@ def _header(file: IO[bytes], size: int) -> tuple[Shape, bool, DType]:
     return shape, columns_first, dtype
 
 
-def _decoded_npy(raw: bytes) -> Array:
-    return numpy_array(lambda: _npy_array(raw), "Polygraphy's JSON")
-
-
 def _raw_entry(path: Path, dtype: str, shape: Shape, offset: int | None = None) -> Entry:
     """Return the entry of elements without a header: all that a file holds, or those from an offset on."""
     kind = dtypes.dtype_name(dtypes.data_type_of(dtype))
@@ -409,8 +407,17 @@ def _raw_entry(path: Path, dtype: str, shape: Shape, offset: int | None = None) 
     stop = start + wanted
     if not 0 <= start <= stop <= size or (offset is None and stop != size):
         raise ReferenceSetError(f"{str(path)!r} has {size} bytes, and its shape needs {wanted}")
-    whole = partial(_read_safetensors, path, start, stop, kind, shape)
-    return Entry(_in_file(whole, path, start, wanted, kind, shape), shape, kind, size=wanted)
+    return _entry_at(path, start, stop, kind, shape)
+
+
+def _entry_at(path: Path, start: int, stop: int, dtype: str, shape: Shape) -> Entry:
+    """Return the entry of the elements between two places of a file."""
+    size = stop - start
+
+    def whole() -> Array:
+        return dtypes.decode(dtypes.data_type_of(dtype), shape, _read_at(path, start, size))
+
+    return Entry(in_file(whole, path, start, size, dtype, shape), shape, dtype, size=size)
 
 
 def _npy_entry(path: Path, folder: Path) -> Entry:
@@ -462,35 +469,8 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
         if not 8 + length <= start <= stop <= size:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
         dtype, shape = SAFETENSORS[entry["dtype"]], _shape(entry["shape"])
-        whole = partial(_read_safetensors, path, start, stop, dtype, shape)
-        read = _in_file(whole, path, start, stop - start, dtype, shape)
-        entries[name] = Entry(read, shape, dtype, size=stop - start)
+        entries[name] = _entry_at(path, start, stop, dtype, shape)
     return entries
-
-
-def _in_file(
-    whole: Callable[[], Stored],
-    path: Path,
-    offset: int,
-    length: int,
-    dtype: str,
-    shape: Shape,
-) -> Callable[[], Stored]:
-    """Return what reads a tensor, with the place of its elements if they lie there as in memory."""
-    try:
-        data_type = dtypes.data_type_of(dtype)
-        element = dtypes.numpy_dtype(data_type)
-    except (ValueError, SurgeonError):
-        return whole  # which says so
-    # neither packed nor cut
-    plain = length == math.prod(shape) * element.itemsize == dtypes.byte_count(data_type, shape)
-    if not plain or element.hasobject or sys.byteorder != "little":
-        return whole
-    return InFile(whole, path, offset, shape, element)
-
-
-def _read_safetensors(path: Path, start: int, stop: int, dtype: str, shape: Shape) -> Array:
-    return dtypes.decode(dtypes.data_type_of(dtype), shape, _read_at(path, start, stop - start))
 
 
 def _pb_entries(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, Entry]:

@@ -16,8 +16,9 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.names import calling, function_at, is_function
-from onnxsurgeon_lite.remote import Remote, placed
+from onnxsurgeon_lite.remote import placed
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored
+from onnxsurgeon_lite.tensors.in_file import Rows
 from onnxsurgeon_lite.tensors.references.reading import (
     INDEX,
     Tensors,
@@ -28,7 +29,7 @@ from onnxsurgeon_lite.tensors.references.reading import (
     readable,
     sample_folders,
 )
-from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.writing import FolderWriter
 
 Axes = tuple[int, int | None]
@@ -226,7 +227,7 @@ def _rows(whole: ReferenceSet, axes: Mapping[str, Axes], rows: int | None) -> tu
     return count, at
 
 
-def _step(stack: Array, rank: int, first: int | None) -> int | None:
+def _step(stack: Rows, rank: int, first: int | None) -> int | None:
     """Return how many rows are a sample, 0 for one without its axis; None if the whole array is a sample."""
     if stack.ndim == rank + 1:  # one axis more than the input has: one row is a sample
         return 0
@@ -235,17 +236,18 @@ def _step(stack: Array, rank: int, first: int | None) -> int | None:
     return first if first > 0 and len(stack) % first == 0 else None  # whole samples only
 
 
-def _row(stack: Array, number: int, step: int, place: str) -> Array:
-    rows = stack[number] if step == 0 else stack[number * step : (number + 1) * step]
+def _row(stack: Rows, number: int, step: int, place: str) -> Array:
+    rows = (
+        stack[number : number + 1][0] if step == 0 else stack[number * step : (number + 1) * step]
+    )
     return numpy_array(lambda: np.asarray(rows), place)
 
 
-def _stack(entry: Entry) -> Array:
-    """Return an array, mapped from a file where it lies there as in memory; of a sequence one without axes."""
+def _stack(entry: Entry) -> Rows:
+    """Return an array, or what reads its rows where they lie in a file as in memory; of a sequence one without axes."""
+    if (rows := entry.in_file) is not None:
+        return rows
     place = entry.read
-    if isinstance(place, InFile) and entry.size and not isinstance(place.path, Remote):
-        # a plain array over the mapping: to take rows of a memmap is slow
-        return np.asarray(np.memmap(place.path, place.dtype, "r", place.offset, place.shape))
     if entry.size > _IN_MEMORY and isinstance(place, partial) and place.func is read_npz:
         return _unpacked(*place.args)
     found = entry.read()

@@ -6,36 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError, said
+from onnxsurgeon_lite.remote import Remote
 from onnxsurgeon_lite.system import physical_memory
 from onnxsurgeon_lite.tensors.dtypes import DType, Shape, Stored
+from onnxsurgeon_lite.tensors.in_file import InFile, Rows
 from onnxsurgeon_lite.untrusted import UNREADABLE
-
-
-@dataclass(frozen=True)
-class InFile:
-    """Reads a tensor whose elements lie in a file as they do in memory; see `comparison.Readable`.
-
-    Attributes:
-        whole: reads and checks the tensor.
-        offset: of its first byte.
-    """
-
-    whole: Callable[[], Stored]
-    path: Path
-    offset: int
-    shape: Shape
-    dtype: DType
-
-    def __call__(self) -> Stored:
-        return self.whole()
-
-    def fill(self, start: int, target: memoryview) -> None:
-        """Read the bytes from `start` on, unchecked; raise `OSError` where there are too few."""
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(self.offset + start)
-            if file.readinto(target) != target.nbytes:
-                raise OSError(f"{str(self.path)!r} ends too early")
 
 
 @dataclass(frozen=True)
@@ -68,6 +46,15 @@ class Entry:
     def may_have(self, shape: Shape | None) -> bool:
         """Return whether it may have a shape: one that is not known is any."""
         return None in (shape, self.shape) or shape == self.shape
+
+    @property
+    def in_file(self) -> InFile | None:
+        """What reads some of its rows, where its file permits that."""
+        place = self.read
+        if isinstance(place, InFile) and place.size:
+            # each read of a remote file is a request
+            return None if isinstance(place.path, Remote) else place
+        return None
 
 
 @dataclass(frozen=True)
@@ -136,6 +123,12 @@ class ReferenceSet:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def rows(self, name: str) -> Rows:
+        """Return a tensor whose rows are read when it is sliced, if its file permits that; a sequence is empty."""
+        place = self.entries[name].in_file if name in self.entries else None
+        stored = place or self.read(name)
+        return np.empty(0) if isinstance(stored, list) else stored
 
     def read(self, name: str) -> Stored:
         """Return the tensor stored under a name.
