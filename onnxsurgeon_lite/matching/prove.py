@@ -19,10 +19,9 @@ from onnxsurgeon_lite.passes.pipeline import apply_step
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
-from onnxsurgeon_lite.surgery.resizing.follow import follow
+from onnxsurgeon_lite.surgery.resizing.follow import ShapeRequest, follow, symbols_for, tied
 from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
-from onnxsurgeon_lite.surgery.resizing.symbols import ShapeRequest, symbols_for, tied
 from onnxsurgeon_lite.tensors.comparison import agrees, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 

@@ -1,13 +1,16 @@
 """Load a `Model` from a path; only the structure is read."""
 
 import os
+from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import cache
 from itertools import chain
 from os import PathLike
 from pathlib import Path, PosixPath
 from typing import Protocol, runtime_checkable
 
-from google.protobuf.message import DecodeError
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError, UsageError
@@ -16,7 +19,6 @@ from onnxsurgeon_lite.model.datafile import DataFile, locate
 from onnxsurgeon_lite.model.formats import parsed, text_format
 from onnxsurgeon_lite.model.messages import entries
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
-from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
 from onnxsurgeon_lite.model.wire import skeleton
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.remote import Remote, placed
@@ -242,3 +244,48 @@ def _nearby(path: Path) -> str | None:
     names = [other.name for other in path.parent.glob("*.onnx")]
     others = get_close_matches(path.name, names, 5, 0)  # the most similar first
     return f"models in that folder: {', '.join(others)}" if others else None
+
+
+def is_utf8(data: bytes) -> bool:
+    """Return whether all strings of a serialized, parsable model are UTF-8."""
+    try:
+        _strict_model().FromString(data)
+    except DecodeError:
+        return False
+    return True
+
+
+@cache
+def _strict_model() -> type[Message]:
+    """Return onnx's model message in a protobuf edition whose parser checks UTF-8.
+
+    Its fields are not repeated: each item is parsed over the one before, which needs no memory.
+    """
+    file = descriptor_pb2.FileDescriptorProto()
+    ModelProto.DESCRIPTOR.file.CopyToProto(file)
+    file.syntax, file.edition = "editions", descriptor_pb2.EDITION_2023
+    features = descriptor_pb2.FeatureSet
+    file.options.features.utf8_validation = features.VERIFY
+    file.options.features.enum_type = features.CLOSED
+    for message in file.message_type:
+        for field in message.field:
+            field.label = field.LABEL_OPTIONAL
+            field.ClearField("options")  # `packed` is a feature in editions
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found: type[Message] = message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("onnx.ModelProto")
+    )
+    return found
+
+
+def not_utf8(message: Message, place: str = "") -> Iterator[tuple[str, bytes]]:
+    """Yield each string that is not UTF-8: its path (`graph.node[3].name`) and its bytes."""
+    for field, value in message.ListFields():
+        values = list(value) if field.is_repeated else [value]
+        for number, item in enumerate(values):
+            here = f"{place}{field.name}" + (f"[{number}]" if field.is_repeated else "")
+            if field.message_type is not None:  # messages in it, with their path in front
+                yield from not_utf8(item, f"{here}.")
+            elif field.type == field.TYPE_STRING and isinstance(item, bytes):
+                yield here, item

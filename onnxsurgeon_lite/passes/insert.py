@@ -10,10 +10,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
-from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
-from onnxsurgeon_lite.passes.targets import one_value, readers
+from onnxsurgeon_lite.passes.targets import Operands, one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.surgery.edits import Taken, fresh, importing, rename_uses, settle
 from onnxsurgeon_lite.surgery.types import follow

@@ -23,9 +23,9 @@ from onnxsurgeon_lite.passes.merge import (
     rename_functions,
     require_fit,
 )
-from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
+from onnxsurgeon_lite.passes.targets import Operands
 from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, importing, reorder, settle
 from onnxsurgeon_lite.surgery.types import follow

@@ -12,9 +12,8 @@ from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.resizing.follow import follow
+from onnxsurgeon_lite.surgery.resizing.follow import follow, symbols_for
 from onnxsurgeon_lite.surgery.resizing.rewrite import Resizing
-from onnxsurgeon_lite.surgery.resizing.symbols import symbols_for
 
 
 @dataclass(frozen=True)

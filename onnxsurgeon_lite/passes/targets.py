@@ -1,12 +1,14 @@
 """Resolve the targets of an edit: nodes in any body, one value, the readers of a value."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import Schema, schema_of
 from onnxsurgeon_lite.graph.selecting.select import (
     select_node,
     select_nodes,
@@ -14,6 +16,15 @@ from onnxsurgeon_lite.graph.selecting.select import (
     split_names,
 )
 from onnxsurgeon_lite.names import glob, is_count, is_glob
+from onnxsurgeon_lite.surgery.constants import (
+    Numbers,
+    data_type_for,
+    data_type_named,
+    make_tensor,
+    read_numbers,
+)
+from onnxsurgeon_lite.surgery.edits import Taken, fresh
+from onnxsurgeon_lite.tensors import dtypes
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
@@ -89,3 +100,113 @@ def initializer_place(graph: GraphProto, value: str) -> int:
             "keep the last, which runtimes use: onnxdbg edit fix MODEL",
         )
     return places[0]
+
+
+@dataclass
+class Operands:
+    """The inputs of a node that is to be made.
+
+    Attributes:
+        names: values, new constants among them; '' omits one.
+        numbers: new constant -> its numbers.
+    """
+
+    names: list[str] = field(default_factory=list)
+    numbers: dict[str, Numbers] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        index: GraphIndex,
+        texts: Iterable[str],
+        base: str,
+        taken: Taken,
+        notes: list[str],
+        constants: Iterable[tuple[str, Numbers]] = (),
+    ) -> "Operands":
+        """Read what a user wrote: values of the main graph, or numbers if no value has such a name.
+
+        Args:
+            base: what the names of new constants begin with.
+            taken: the names of values; new ones are added.
+            constants: new ones that the texts may name; all of them where there is no text.
+        """
+        # name in the texts -> (its name in the graph, its numbers)
+        made = {name: (fresh(name, taken), numbers) for name, numbers in constants}
+        found = cls(numbers=dict(made.values()))
+        texts = list(texts)
+        if not texts:
+            found.names += found.numbers
+        for text in texts:
+            whole = literal(index, text)
+            # "[1, 2]" is a list of numbers; "a, b" are two names
+            parts = [text] if whole is not None else split_names(index, [text]) or [""]
+            for part in parts:
+                # '' is an omitted input
+                numbers = literal(index, part) if part else None
+                if numbers is not None:
+                    name = fresh(f"{base}_constant", taken)
+                    found.numbers[name] = numbers
+                elif part in made:
+                    name = made[part][0]
+                else:
+                    name = one_value(index, part, notes) if part else ""
+                found.names.append(name)
+        return found
+
+    def tensors(self, index: GraphIndex, node: NodeProto) -> Iterator[TensorProto]:
+        """Yield the new constants, in the dtypes that a node needs.
+
+        Raises:
+            EditError: a dtype cannot represent the numbers.
+        """
+        if not self.numbers:
+            return
+        schema = schema_of(index, node)
+        others = {name: index.type_of(name) for name in node.input if name in index}
+        for slot, name in enumerate(node.input):
+            if name in self.numbers:
+                value = self.numbers[name]
+                yield make_tensor(
+                    name, value, data_type_of_operand(schema, node, slot, others, value)
+                )
+
+
+def literal(index: GraphIndex, text: str) -> Numbers | None:
+    """Return the numbers that a text says; None if it is a name."""
+    if text in index:
+        return None
+    numbers = read_numbers(text)
+    return None if isinstance(numbers, str) else numbers
+
+
+def data_type_of_operand(
+    schema: Schema | None,
+    node: NodeProto,
+    slot: int,
+    others: Mapping[str, TypeProto | None],
+    value: Numbers,
+) -> int:
+    """Return the dtype of an operand: that of the operands of the same type, else one that the operator takes."""
+    # what the numbers are by themselves: float, or int64
+    own = data_type_for(node.input[slot], value)
+    # an unknown operator: like its first operand with a type
+    if schema is None:
+        known = [kind.tensor_type.elem_type for kind in others.values() if kind is not None]
+        return known[0] if known else own
+    # the last formal input may be repeated
+    formal = [schema.inputs[min(place, len(schema.inputs) - 1)] for place in range(len(node.input))]
+    if slot >= schema.max_input:
+        raise EditError(f"{node.op_type} takes {schema.max_input} inputs", "give fewer")
+    variable = formal[slot].type_str
+    # an operand of the same type variable decides
+    for place, name in enumerate(node.input):
+        kind = others.get(name)
+        if kind is not None and formal[place].type_str == variable:
+            return int(kind.tensor_type.elem_type)
+    # else the dtype of the numbers, if the operator takes it, or the first that it takes
+    taken = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    allowed = taken.get(variable, [variable])
+    if f"tensor({dtypes.dtype_name(own)})" in allowed or not allowed:
+        return own
+    return data_type_named(allowed[0].removeprefix("tensor(").removesuffix(")"))

@@ -18,10 +18,9 @@ from onnxsurgeon_lite.debug.result import (
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.judge import PROVES_LITTLE
 from onnxsurgeon_lite.names import command, counted, first, joined
-from onnxsurgeon_lite.report.metrics import explain, measured
+from onnxsurgeon_lite.report.metrics import explain, measured, numbers
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
-from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import Columns, Rows, table
 from onnxsurgeon_lite.tensors.comparison import Comparison, gap, texts, verdict
 from onnxsurgeon_lite.tensors.metrics import number_text

@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoint, Breakpoints
-from onnxsurgeon_lite.debug.stepping.results import Level, Listing, Reading, Readings, Stack, Stop
+from onnxsurgeon_lite.debug.stepping.looking import Level, Listing, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.metrics import explain

@@ -13,7 +13,7 @@ import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.browse import Graph
-from onnxsurgeon_lite.report.page import svg
+from onnxsurgeon_lite.report.page import notebook
 from onnxsurgeon_lite.report.page.notebook import html_of
 from onnxsurgeon_lite.report.page.picture import picture
 
@@ -128,7 +128,7 @@ def test_what_lies_around_a_value_is_drawn(model_of, monkeypatch):
     assert "<script" not in drawn
     assert drawn.count("</svg>") == 1
     ElementTree.fromstring(drawn[: drawn.index("</svg>") + 6])
-    monkeypatch.setattr(svg, "find_spec", lambda _: None)
+    monkeypatch.setattr(notebook, "find_spec", lambda _: None)
     assert html_of(around).startswith("<pre>")
 
 

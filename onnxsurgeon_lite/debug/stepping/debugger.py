@@ -16,9 +16,8 @@ from onnxsurgeon_lite.debug.stepping.breakpoints import (
 )
 from onnxsurgeon_lite.debug.stepping.execution import Execution
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
-from onnxsurgeon_lite.debug.stepping.looking import Looker
+from onnxsurgeon_lite.debug.stepping.looking import Level, Listing, Looker, Readings, Stack, Stop
 from onnxsurgeon_lite.debug.stepping.places import Scopes
-from onnxsurgeon_lite.debug.stepping.results import Level, Listing, Readings, Stack, Stop
 from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
 from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
 from onnxsurgeon_lite.graph.bodies import at
