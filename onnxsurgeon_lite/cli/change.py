@@ -44,7 +44,6 @@ def merge(
     *,
     map: Annotated[Sequence[str], Typed((), completion.links, "VALUE=INPUT", reads=pairs)] = (),
     share: Inputs = (),
-    prefix: Sequence[str] = (),
     keep: Values = (),
     target: Target,
 ) -> None:

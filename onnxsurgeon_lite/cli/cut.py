@@ -70,7 +70,6 @@ def split(
     call: Callable[..., "Split"],
     *,
     at: Values = (),
-    by_device: bool = False,
     json: bool = False,
     target: Target,
 ) -> None:

@@ -111,7 +111,7 @@ def link(call: "Change", target: Target) -> None:
 
 @data.command()
 @command("reading the files of {model}", "data.manifest", "json")
-def manifest(found: "Manifest", *, check: bool = False) -> None:
+def manifest(found: "Manifest") -> None:
     """Write the SHA-256 of a model's files beside it, as sha256sum does; of a folder those of all its files.
 
     $ onnxdbg data manifest outside.onnx

@@ -62,7 +62,7 @@ def print_model(
 
 
 @command(shows="json")
-def check(result: "CheckResult", *, config: Path | None = None) -> None:
+def check(result: "CheckResult") -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
 
     $ onnxdbg check model.onnx
@@ -99,7 +99,6 @@ def view(
     shown: "View",
     result: Path | None = None,
     *,
-    reference: str | None = None,
     open: Annotated[bool, Typed(("--open/--no-open",))] = True,
 ) -> None:
     """Open a model in the browser: its graph, what a result says of it, and any tensor.

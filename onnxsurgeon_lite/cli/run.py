@@ -76,14 +76,12 @@ def record(
 @command("comparing {actual}", "compare_sets", "json metrics")
 def compare(
     result: "SetComparison",
-    actual: Path,
     reference: Path,
     *,
     decode: Annotated[
         Sequence[str], Typed((), completion.steps, "LOGITS=TOKENS", reads=named)
     ] = (),
     steps: Annotated[int, Typed(least=1)] = 32,
-    step_feeds: Path | None = None,
     every: Annotated[bool, Typed(("--all",))] = False,
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.

@@ -133,7 +133,7 @@ def _a_call(index: GraphIndex, function: str) -> str:
     check_functions(index.model.proto)
     key = next(function_key(f) for f in index.model.proto.functions if function_path(f) == function)
     # the main graph, then bodies and functions
-    for body in chain([Body(MAIN, index.nodes)], index.inner_bodies):
+    for body in index.every_body:
         for position, node in enumerate(body.nodes):
             if call_key(node) == key:
                 caller, inside, deeper = body.path.partition("/@")
@@ -245,13 +245,19 @@ def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> I
                 yield f"@{position}/{body}/{name}"
 
 
+def bodies_below(
+    index: GraphIndex, graph: GraphProto
+) -> Iterator[tuple[str, GraphProto, GraphIndex]]:
+    """Yield (path, body, its index) of each body right below a graph that an index describes; of a copy of it, too."""
+    for position in index.bodied:
+        for name, body in walk.bodies(graph.node[position]):
+            yield f"@{position}/{name}", body, InnerGraph.of(index, position, name).index
+
+
 def graphs_below(index: GraphIndex, path: str = "") -> Iterator[tuple[str, GraphIndex]]:
     """Yield (path, index) of every body at any depth, inner ones first, then the graph itself."""
-    for position in index.bodied:
-        for name, _ in walk.bodies(index.nodes[position]):
-            inner = InnerGraph.of(index, position, name).index
-            below = f"@{position}/{name}"
-            yield from graphs_below(inner, f"{path}/{below}" if path else below)
+    for below, _, inner in bodies_below(index, index.graph):
+        yield from graphs_below(inner, f"{path}/{below}" if path else below)
     yield path, index
 
 

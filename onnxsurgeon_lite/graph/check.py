@@ -8,8 +8,6 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.config import Agreement
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.index import (
-    MAIN,
-    Body,
     GraphIndex,
     described,
     function_path,
@@ -129,7 +127,7 @@ def _explained(index: GraphIndex) -> str:
 def _of_a_later_opset(index: GraphIndex, version: int) -> str:
     """Return what to do about the first node whose operator came after the imported opset; '' without one."""
     functions = {function_path(function) for function in index.model.proto.functions}
-    for body in (Body(MAIN, index.nodes), *index.inner_bodies):
+    for body in index.every_body:
         for position, node in enumerate(body.nodes):
             first = 0 if plain_domain(node.domain) else first_version(node.op_type)
             # a function imports a version of its own

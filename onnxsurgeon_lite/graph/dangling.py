@@ -64,7 +64,7 @@ def dangling(model: ModelProto) -> Iterator[Dangling]:
                     yield Dangling(name, reader, node_id, node, _closest(name, visible))
             for attribute, inner in walk.bodies(node) if node.attribute else ():
                 pending.append((f"{node_id}/{attribute}", inner, visible))
-        for name in _outputs(graph):
+        for name in walk.output_names(graph):
             if not any(name in scope for scope in visible):
                 reader = f"graph {graph.name!r} has the output"
                 yield Dangling(name, reader, name, None, _closest(name, visible))
@@ -77,12 +77,6 @@ def _own(graph: GraphProto | FunctionProto) -> set[str]:
         names = {message.name for message in chain(graph.input, graph.initializer)}
         names.update(sparse.values.name for sparse in graph.sparse_initializer)
     return names.union(*(node.output[:] for node in graph.node))
-
-
-def _outputs(graph: GraphProto | FunctionProto) -> list[str]:
-    if isinstance(graph, FunctionProto):
-        return list(graph.output)
-    return [value.name for value in graph.output]
 
 
 def _closest(name: str, visible: _Scopes) -> tuple[str, ...]:

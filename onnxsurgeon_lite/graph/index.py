@@ -535,6 +535,11 @@ class GraphIndex:
                     pending.append(Body(f"{body.node_id(position)}/{name}", graph.node))
         return [body for body in found if body.path]
 
+    @property
+    def every_body(self) -> list[Body]:
+        """The main graph, then the bodies of subgraphs and of functions."""
+        return [Body(MAIN, self.nodes)] + self.inner_bodies
+
     def node_id(self, position: int) -> str:
         """Return a node's id; in a body that stands as a model of its own, the id outside."""
         return f"{self.model.enclosing.path}@{position}"

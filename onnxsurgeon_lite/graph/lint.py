@@ -8,8 +8,6 @@ from itertools import chain
 from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.index import (
-    MAIN,
-    Body,
     GraphIndex,
     has_shape,
     onnx_opset,
@@ -82,7 +80,7 @@ def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
         # a default: one value, declared twice
         if first != what and (first, what) != ("an input", "an initializer"):
             yield LintFinding("duplicate name", f"value {name!r} is {first}, and {what}", (name,))
-    for body in _bodies(index):
+    for body in index.every_body:
         called = defaultdict[str, list[str]](list)
         for position, node in enumerate(body.nodes):
             called[node.name].append(body.node_id(position))
@@ -191,7 +189,7 @@ def _shape_problem(declared: TypeProto, inferred: TypeProto, symbols: Container[
 
 
 def _training_mode(index: GraphIndex) -> Iterator[LintFinding]:
-    for body in _bodies(index):
+    for body in index.every_body:
         for position, node in enumerate(body.nodes):
             if trains(index, node):
                 node_id = body.node_id(position)
@@ -212,7 +210,3 @@ def trains(index: GraphIndex, node: NodeProto) -> bool:
         return False
     mode = held(index, node.input[2])  # training_mode, if it is constant
     return mode is not None and bool(index.model.array(mode).any())
-
-
-def _bodies(index: GraphIndex) -> list[Body]:
-    return [Body(MAIN, index.nodes)] + index.inner_bodies

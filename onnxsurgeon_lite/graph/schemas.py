@@ -21,8 +21,6 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.index import (
-    MAIN,
-    Body,
     GraphIndex,
     described,
     function_path,
@@ -245,7 +243,7 @@ def require_schemas(index: GraphIndex) -> None:
     versions = {function_path(f): opset_versions(f.opset_import) for f in proto.functions}
     own = opset_versions(proto.opset_import)
     called = {function_key(function) for function in proto.functions}
-    for body in (Body(MAIN, index.nodes), *index.inner_bodies):
+    for body in index.every_body:
         # a function imports versions of its own
         imported = versions.get(body.path.partition("/@")[0], own)
         nodes = list(body.nodes)

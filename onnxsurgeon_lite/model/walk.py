@@ -117,6 +117,13 @@ def _roots(model: ModelProto) -> list[GraphProto]:
     return roots + list(inner(nodes(model.functions)))
 
 
+def output_names(graph: GraphProto | FunctionProto) -> list[str]:
+    """Return the names of the outputs of a graph or a function."""
+    if isinstance(graph, FunctionProto):
+        return list(graph.output)
+    return [value.name for value in graph.output]
+
+
 def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
     """Return (attribute name, subgraph) for each subgraph of the node.
 

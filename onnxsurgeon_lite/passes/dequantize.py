@@ -11,7 +11,7 @@ from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.block_quantized import NAMES, ROWS, blocks_of
-from onnxsurgeon_lite.graph.bodies import InnerGraph
+from onnxsurgeon_lite.graph.bodies import bodies_below
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import (
     DEQUANTIZE,
@@ -118,12 +118,11 @@ def _without_functions(model: Model) -> Model:
 
 def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) -> "_Floats":
     found = _Floats(index, value_names(index), left)
-    for position, node in enumerate(graph.node):
-        # bodies first: their index knows the outer values as they were
-        for name, body in walk.bodies(node) if node.attribute else ():
-            inner = _graph(InnerGraph.of(index, position, name).index, result, body, left)
-            found.changes += inner.changes
-            found.reasons |= inner.reasons
+    # bodies first: their index knows the outer values as they were
+    for _, body, below in bodies_below(index, graph):
+        inner = _graph(below, result, body, left)
+        found.changes += inner.changes
+        found.reasons |= inner.reasons
     nodes = []
     for position in index.order:
         node = graph.node[position]

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
-from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
+from onnxsurgeon_lite.graph.bodies import bodies_below, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant, held
 from onnxsurgeon_lite.model import Model, drop, is_external, walk
@@ -185,10 +185,8 @@ def _fold_graph(
     if values is not None or not index.bodied:
         return
     index = GraphIndex.of(index.model) if found.gone else index
-    for position in index.bodied:
-        for name, body in walk.bodies(graph.node[position]):
-            inner = InnerGraph.of(index, position, name).index
-            _fold_graph(inner, body, values, limit, count)
+    for _, body, inner in bodies_below(index, graph):
+        _fold_graph(inner, body, values, limit, count)
 
 
 def _fold_function(model: Model, function: FunctionProto, limit: int, count: _Count) -> None:

@@ -8,11 +8,11 @@ from typing import ClassVar
 from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.bodies import InnerGraph
+from onnxsurgeon_lite.graph.bodies import bodies_below
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.schemas import check_node, require_schemas
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.model import Model, by_name, walk
+from onnxsurgeon_lite.model import Model, by_name
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -124,10 +124,8 @@ class _Declaring:
         index.types.update(types)
         self.wrong += _refused(index, untyped)
         self.untyped += untyped
-        for position in index.bodied:
-            for name, body in walk.bodies(graph.node[position]):
-                inner = InnerGraph.of(index, position, name).index
-                self.graph(inner, body, expressions.copy())
+        for _, body, inner in bodies_below(index, graph):
+            self.graph(inner, body, expressions.copy())
 
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}

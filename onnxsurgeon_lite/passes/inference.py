@@ -48,9 +48,10 @@ class Inference:
 
 def _changed(graph: GraphProto | FunctionProto, opset: int) -> Iterator[str]:
     """Change the nodes of one graph; yield a line for each."""
-    ends = graph.output if isinstance(graph, FunctionProto) else (v.name for v in graph.output)
     # values that something reads, in bodies too
-    used = set(ends).union(*(node.input for node in walk.with_inner(graph.node)))
+    used = set(walk.output_names(graph)).union(
+        *(node.input for node in walk.with_inner(graph.node))
+    )
     dropped = set[str]()
     nodes = list[NodeProto]()
     for place, node in enumerate(graph.node):

@@ -74,11 +74,8 @@ def merge(
         # what both compute alike, the first keeps
         drop(guest.proto.graph.node, lambda node: not same.isdisjoint(node.output))
         drop(guest.proto.graph.output, lambda value: value.name in before.outputs.keys() & same)
-    make_room(result, guest, incoming, prefix, notes)
-    rename_functions(result.proto, guest.proto, notes)
-    result.files.update(distinct_places(result, guest))
-    add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links}.difference(keep))
-    add_model(result.proto, guest.proto)
+    linked = {value for value, _ in links}.difference(keep)
+    add_guest(result, guest, incoming, linked, notes, prefix)
     GraphIndex.of(result).require_sound()
     changes = [f"linked {value!r} to input {name!r}" for value, name in links]
     changes += (f"input {name!r} is shared" for name in share)
@@ -297,7 +294,28 @@ def _check(
             )
 
 
-def make_room(
+def add_guest(
+    result: Model,
+    guest: Model,
+    incoming: dict[str, str],
+    linked: set[str],
+    notes: list[str],
+    prefix: str = "",
+) -> None:
+    """Add another model, in place; the guest is used up.
+
+    Args:
+        incoming: name in the guest -> value of the first model that takes its place.
+        linked: outputs of the first model that are inner values then.
+    """
+    _make_room(result, guest, incoming, prefix, notes)
+    _rename_functions(result.proto, guest.proto, notes)
+    result.files.update(_distinct_places(result, guest))
+    _add_graph(result.proto.graph, guest.proto.graph, linked)
+    _add_model(result.proto, guest.proto)
+
+
+def _make_room(
     result: Model, guest: Model, incoming: dict[str, str], prefix: str, notes: list[str]
 ) -> None:
     """Rename values and nodes of the guest that clash with the first model."""
@@ -361,7 +379,7 @@ def _name_nodes(nodes: Iterable[NodeProto], prefix: str, taken: set[str]) -> Non
             _name_nodes(body.node, prefix, taken)
 
 
-def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:
+def _rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:
     """Drop functions of the guest that the first model has too; rename those that differ but share a name."""
     known = {function_key(function): function for function in result.functions}
     taken = {function.name for function in chain(result.functions, guest.functions)}
@@ -383,7 +401,7 @@ def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) ->
         node.op_type = names.get(call_key(node), node.op_type)
 
 
-def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile]]:
+def _distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile]]:
     """Yield the guest's data files, renamed where both models would save to one place."""
     taken = {file.location for file in result.files.values()}
     for key, file in guest.files.items():
@@ -398,7 +416,7 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
         yield key, dataclasses.replace(file, location=location)
 
 
-def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
+def _add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
     """Add a graph; linked outputs are inner values then, of the type that they had."""
     outer = set(_names(chain(graph.input, graph.value_info)))
     # of a type that the first model does not declare
@@ -416,7 +434,7 @@ def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
     graph.MergeFromString(unknown_fields(guest))
 
 
-def add_model(proto: ModelProto, guest: ModelProto) -> None:
+def _add_model(proto: ModelProto, guest: ModelProto) -> None:
     imported = opset_versions(proto.opset_import)
     proto.opset_import.extend(
         o for o in guest.opset_import if plain_domain(o.domain) not in imported

@@ -14,15 +14,7 @@ from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
-from onnxsurgeon_lite.passes.merge import (
-    add_graph,
-    add_model,
-    distinct_places,
-    make_room,
-    one_opset,
-    rename_functions,
-    require_fit,
-)
+from onnxsurgeon_lite.passes.merge import add_guest, one_opset, require_fit
 from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.passes.targets import Operands
@@ -144,17 +136,13 @@ class Replace:
         # the model's inputs and outputs get the names of the region's
         places = dict(zip(theirs, inputs, strict=True)) | dict(zip(results, outputs, strict=True))
         result = _without(GraphIndex.of(first), region, outputs)
-        make_room(result, guest, places, "", notes)
-        rename_functions(result.proto, guest.proto, notes)
-        result.files.update(distinct_places(result, guest))
         # the main graph declares its outputs itself
         del graph.output[:]
         nodes = result.proto.graph.node
         before, left = region[-1] - len(region) + 1, len(nodes)
-        add_graph(result.proto.graph, graph, set())
+        add_guest(result, guest, places, set(), notes)
         # from the end of the list to the place of the region
         reorder(nodes, [*range(before), *range(left, len(nodes)), *range(before, left)])
-        add_model(result.proto, guest.proto)
         return result
 
 

@@ -52,7 +52,8 @@ from onnxsurgeon_lite.model.messages import assign, drop_at, take_fields
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder, trimmed
+from onnxsurgeon_lite.passes.sort import sort_alone
+from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, trimmed
 from onnxsurgeon_lite.surgery.types import contradicts, follow
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -159,7 +160,7 @@ class _Rewriting:
             folded = self._rewrite(target, index, matches, scope, names) if matches else []
             # several outputs: readers may come before the last removed node
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
-                _sort(target)
+                sort_alone(target.node)
         self._add_functions(result.proto)
         after = GraphIndex.of(result)
         # a fold needs the index of the new graph
@@ -439,13 +440,9 @@ def _rename(
 def _add_identities(target: GraphProto | FunctionProto, names: Mapping[str, str]) -> None:
     """Give the outputs of a graph that are other values an Identity."""
     # an output keeps its name, so it needs a node that makes it
-    for name in _outputs(target):
+    for name in walk.output_names(target):
         if name in names:
             target.node.add(op_type="Identity", input=[names[name]], output=[name])
-
-
-def _outputs(target: GraphProto | FunctionProto) -> list[str]:
-    return [v.name if isinstance(v, ValueInfoProto) else str(v) for v in target.output]
 
 
 def _replace(
@@ -483,7 +480,7 @@ def _drop(
     made, read = index.made_by(removed), index.read_by(removed)
     readers = index.readers(made | read | names.keys())
     left = {name for name, users in readers.items() if not removed.issuperset(users)}
-    outputs = set(_outputs(target))
+    outputs = set(walk.output_names(target))
     # values that are still in use, by the names that they have now
     used = {names.get(name, name) for name in left | outputs} | outputs
     for node in added:
@@ -497,16 +494,6 @@ def _drop(
         kept = walk.annotating(target)
         drop(target.initializer, lambda tensor: tensor.name in gone - kept)
     return set(index.makers(gone - index.initializers.keys()))
-
-
-def _sort(target: GraphProto | FunctionProto) -> None:
-    """Sort the nodes of a body again, where a replacement with several outputs came too late."""
-    # a graph of the nodes alone, to find an order
-    part = ModelProto()
-    part.graph.node.extend(target.node)
-    order = GraphIndex.of(Model(part)).order
-    if order != list(range(len(order))):
-        reorder(target.node, order)
 
 
 def _said(index: GraphIndex, rule: Rule, match: Match, new: _New, scope: str) -> str:

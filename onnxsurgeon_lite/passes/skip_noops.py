@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
+from onnxsurgeon_lite.graph.bodies import bodies_below, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import checked, constant
 from onnxsurgeon_lite.graph.table import NodeRow
@@ -62,12 +62,8 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
     """Remove the no-ops of a graph that an index describes, and of its bodies."""
     index.require_sound()
     changes = []
-    for position in index.bodied:
-        for name, body in walk.bodies(graph.node[position]):
-            inner = InnerGraph.of(index, position, name).index
-            changes += [
-                f"{change}, in '@{position}/{name}'" for change in _skip(inner, proto, body)
-            ]
+    for path, body, inner in bodies_below(index, graph):
+        changes += [f"{change}, in '{path}'" for change in _skip(inner, proto, body)]
     skips = _Noops(index).skips()
     if not skips:
         return changes

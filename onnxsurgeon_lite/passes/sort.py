@@ -38,11 +38,25 @@ def sort_nodes(model: Model) -> list[str]:
     """Sort a model in place; return a line for each graph or function that changed."""
     changes = []
     for place, nodes in _scopes(model.proto):
-        order = _order(model, nodes, place)
-        if order != list(range(len(order))):
-            reorder(nodes, order)
-            changes.append(f"sorted the {len(order)} nodes of {place}")
+        if _sort(nodes, model, place):
+            changes.append(f"sorted the {len(nodes)} nodes of {place}")
     return changes
+
+
+def sort_alone(nodes: Nodes) -> bool:
+    """Sort the nodes of a body or function, in place; return whether one moved."""
+    # a graph of the nodes alone, to find an order
+    part = Model(ModelProto())
+    part.proto.graph.node.extend(nodes)
+    return _put_in_order(nodes, part)
+
+
+def _put_in_order(nodes: Nodes, model: Model) -> bool:
+    order = GraphIndex.of(model).order
+    moves = order != list(range(len(order)))
+    if moves:
+        reorder(nodes, order)
+    return moves
 
 
 def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:
@@ -51,13 +65,10 @@ def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:
     return scopes + [(f"function {f.name!r}", f.node) for f in proto.functions]
 
 
-def _order(model: Model, nodes: Nodes, place: str) -> list[int]:
-    # a body or function: a graph of its nodes alone
-    if nodes is not model.proto.graph.node:
-        model = Model(ModelProto())
-        model.proto.graph.node.extend(nodes)
+def _sort(nodes: Nodes, model: Model, place: str) -> bool:
     try:
-        return GraphIndex.of(model).order
+        is_main = nodes is model.proto.graph.node
+        return _put_in_order(nodes, model) if is_main else sort_alone(nodes)
     except GraphError as error:
         error.add_note(f"in {place}")
         raise

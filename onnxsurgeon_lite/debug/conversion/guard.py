@@ -193,7 +193,7 @@ class Guard:
         """Plan the conversion of a copy of the flat model."""
         stay = self._always.union(kept)
         index = GraphIndex.of(model)
-        bodies = [("", index.nodes)] + [(b.path, list(b.nodes)) for b in index.inner_bodies]
+        bodies = [(b.path, list(b.nodes)) for b in index.every_body]
         # the ids that the nodes of this copy have now, of those whose own id stays
         ids = {
             f"{path}/@{position}".lstrip("/")

@@ -10,7 +10,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Profile
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.index import FUNCTION_PATH, MAIN, Body, GraphIndex, function_path
+from onnxsurgeon_lite.graph.index import FUNCTION_PATH, Body, GraphIndex, function_path
 from onnxsurgeon_lite.model import Model, function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
@@ -124,7 +124,7 @@ def _named_by_ids(index: GraphIndex) -> Model:
     """Return the model with each node named by its id, so that it is known again."""
     model = index.model.copy()
     copy = GraphIndex.of(model)
-    for body in [Body(MAIN, copy.nodes)] + copy.inner_bodies:
+    for body in copy.every_body:
         for position, node in enumerate(body.nodes):
             node.name = body.node_id(position)
     return model
@@ -176,7 +176,7 @@ def _placement(
         return dict(chain.from_iterable(map(dict.items, inner)))
 
     result = Placement(provider, [], numbers)
-    for body in [Body(MAIN, index.nodes)] + index.inner_bodies:
+    for body in index.every_body:
         for position, node in enumerate(() if body.path.startswith(FUNCTION_PATH) else body.nodes):
             found = of(body.node_id(position), node)
             names = ", ".join(found)
