@@ -8,7 +8,7 @@ import math
 import pickle
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -192,9 +192,7 @@ class SizeInference:
                 types = tuple(map(helper.make_tensor_type_proto, kinds, (a.shape for a in data)))
             repeat = self.trials // len(trials)  # one trial stands for all of them
             states.append(_with_axes(types * repeat, data * repeat if whole else None, reads))
-        if not follows:
-            return states
-        return [State(state.types, state.axes, state.data, True) for state in states]
+        return [replace(state, follows=follows) for state in states]
 
     def _part(self, node: NodeProto, reads: _Reads, trial: int) -> ModelProto:
         part = copied(self.header)

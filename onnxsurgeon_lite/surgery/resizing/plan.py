@@ -40,7 +40,7 @@ class Symbol:
     changes: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class Scope:
     """A graph, and the states of its values.
 
@@ -55,54 +55,71 @@ class Scope:
     states: dict[str, State] = field(default_factory=dict)
     producers: dict[str, int] = field(default_factory=dict)
 
+    def home(self, name: str) -> "Scope | None":
+        """Return the graph that defines a value: this one, or an enclosing one."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.states:
+            scope = scope.outer
+        return scope
+
     def find(self, name: str) -> State | None:
         """Return the state of a value of this graph or of an enclosing one."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.states:
-                return scope.states[name]  # the values around a body
-            scope = scope.outer
-        return None
-
-    def place(self, position: int) -> str:
-        return node_id(self.path, position)
-
-    def describe(self, position: int) -> str:
-        return described(self.graph.node[position], self.place(position))
+        home = self.home(name)
+        return None if home is None else home.states[name]
 
 
-@dataclass(frozen=True)
-class Refill:
-    """New elements for an operand that a node reads as a shape."""
+@dataclass
+class Spot:
+    """A node of a graph."""
 
     scope: Scope
     position: int
+
+    @property
+    def place(self) -> str:
+        return node_id(self.scope.path, self.position)
+
+    def __str__(self) -> str:
+        return described(self.scope.graph.node[self.position], self.place)
+
+
+@dataclass
+class Change(Spot):
+    """A change of an operand of a node."""
+
     slot: int
+
+    @property
+    def name(self) -> str:
+        """The operand."""
+        return str(self.scope.graph.node[self.position].input[self.slot])
+
+
+@dataclass
+class Refill(Change):
+    """New elements for an operand that a node reads as a shape."""
+
     before: tuple[int, ...]
     entries: tuple[Entry, ...]
     reason: str
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """An operand with a fixed size that is expanded along one axis, because the node needs it.
+@dataclass
+class Stretch(Change):
+    """An operand with a fixed size that is expanded along one axis, because the other operands change.
 
     Attributes:
         thin: it repeats one slice along the axis; the first slice is used.
     """
 
-    scope: Scope
-    position: int
-    slot: int
     axis: int
     rank: int
     entry: Entry
     thin: bool
-    reason: str
 
 
-@dataclass(frozen=True)
-class Ramp:
+@dataclass
+class Ramp(Change):
     """An operand that counts along one axis, as far as the axis of another operand reaches.
 
     Attributes:
@@ -111,9 +128,6 @@ class Ramp:
         onto: the numbers are added to the operand, which is computed.
     """
 
-    scope: Scope
-    position: int
-    slot: int
     axis: int
     base: Array
     step: Array

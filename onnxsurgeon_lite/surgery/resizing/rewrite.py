@@ -14,11 +14,13 @@ from onnxsurgeon_lite.model.messages import assign, attributes_of
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import (
+    Change,
     Entry,
     Ramp,
     Refill,
     ResizePlan,
     Scope,
+    Spot,
     Stretch,
     after,
 )
@@ -50,11 +52,10 @@ class Resizing:
             self.uses = _uses(model.proto)
             self.taken = set(self.uses) | _definitions(model.proto)
         # (graph, position) -> nodes to put before that node
-        self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
-        self.removed = set[tuple[int, int]]()
+        self.inserted: dict[tuple[Scope, int], list[NodeProto]] = defaultdict(list)
+        self.removed = set[tuple[Scope, int]]()
         # what is computed already, by what it is computed from: sizes, constants, products
         self.computed = dict[tuple[object, ...], str]()
-        self.emptying = dict[int, tuple[_Sizes, TypeProto]]()  # by the identity of the sizes
         self.emptied = dict[str, TypeProto]()
         self.opset = onnx_opset(model.proto)
         self.kept_names = {symbol.name for symbol in plan.symbols if not symbol.changes} - {""}
@@ -73,14 +74,15 @@ class Resizing:
 
     def _refill_all(self) -> list[str]:
         # One change for all readers of a value that need the same entries.
-        groups: dict[tuple[str, int, tuple[Entry, ...]], list[Refill]] = defaultdict(list)
+        groups = defaultdict[Hashable, list[Refill]](list)
         for refill in self.plan.refills:
-            name = _operand(refill)
-            groups[name, id(self._home(refill.scope, name)), refill.entries].append(refill)
-        return [self._refill(name, refills) for (name, *_), refills in groups.items()]
+            name = refill.name
+            groups[name, refill.scope.home(name), refill.entries].append(refill)
+        return list(map(self._refill, groups.values()))
 
-    def _refill(self, name: str, refills: list[Refill]) -> str:
+    def _refill(self, refills: list[Refill]) -> str:
         first = refills[0]
+        name = first.name
         tensor = self._tensor(first.scope, name)
         fixed = [entry for entry in first.entries if isinstance(entry, int)]
         shared = ""
@@ -98,7 +100,7 @@ class Resizing:
         kind = "constant" if tensor is not None else "shape"
         return (
             f"{kind} {name!r} {list(first.before)} -> [{entries}] at "
-            f"{first.scope.describe(first.position)}{more}{shared}: {first.reason}"
+            f"{first}{more}{shared}: {first.reason}"
         )
 
     def _text(self, entry: Entry) -> str:
@@ -106,66 +108,61 @@ class Resizing:
 
     def _replace_all(self, refills: Iterable[Refill]) -> None:
         for refill in refills:
-            name = self._shape(refill.scope, refill.position, refill.entries, _operand(refill))
-            self._rewire(refill.scope, refill.position, refill.slot, name)
+            self._rewire(refill, self._shape(refill, refill.entries, refill.name))
 
     def _stretch(self, stretch: Stretch) -> str:
-        scope, position, slot = stretch.scope, stretch.position, stretch.slot
-        name = scope.graph.node[position].input[slot]
-        value, how = name, []
+        value = name = stretch.name
+        how = []
         # only the first slice is right: the size changes, and all slices are equal
         if stretch.thin:
             self._require_opset(_SLICE_INPUTS, "Slice with inputs")
             bounds = [
-                self._constant(scope, position, [number], f"{name}.{what}")
+                self._constant(stretch, [number], f"{name}.{what}")
                 for what, number in (("start", 0), ("end", 1), ("axis", stretch.axis))
             ]
-            value = self._node(scope, position, "Slice", [value] + bounds, f"{name}.first")
+            value = self._node(stretch, "Slice", [value] + bounds, f"{name}.first")
             how.append("its first slice along")
         if stretch.entry != 1:  # repeated along the axis
             self._require_opset(_EXPAND, "Expand")
             entries: list[Entry] = [1] * stretch.rank
             entries[stretch.axis] = stretch.entry
-            shape = self._shape(scope, position, entries, f"{name}.shape")
-            value = self._node(scope, position, "Expand", [value, shape], f"{name}.expanded")
+            shape = self._shape(stretch, entries, f"{name}.shape")
+            value = self._node(stretch, "Expand", [value, shape], f"{name}.expanded")
             how.append(f"expanded to {self._text(stretch.entry)} along")
-        self._rewire(scope, position, slot, value)
+        self._rewire(stretch, value)
         return (
-            f"{name!r} is read {', '.join(how)} axis {stretch.axis} at {scope.describe(position)}: "
-            f"{stretch.reason}"
+            f"{name!r} is read {', '.join(how)} axis {stretch.axis} at {stretch}: "
+            f"{name!r} has a fixed size, but the other operands here change"
         )
 
     def _ramp(self, ramp: Ramp) -> str:
         """Let a node read `base + step * Range(size)`, or these numbers where the size is known."""
-        scope, position, entry = ramp.scope, ramp.position, ramp.entry
-        name, does = scope.graph.node[position].input[ramp.slot], "is"
+        entry, name, does = ramp.entry, ramp.name, "is"
         # [1, -1, 1]: the shape of numbers along the axis
         along = [-1 if axis == ramp.axis else 1 for axis in range(ramp.base.ndim)]
         if isinstance(entry, int):
             counted = np.add(ramp.base, np.multiply(ramp.step, np.arange(entry).reshape(along)))
-            value, what = self._constant(scope, position, counted, name), "the numbers"
+            value, what = self._constant(ramp, counted, name), "the numbers"
         else:
             self._require_opset(_RANGE, "Range")
-            size = self._node(scope, position, "Squeeze", [self._size(scope, position, entry)], "n")
-            bounds = [self._constant(scope, position, number, f"{name}.bound") for number in (0, 1)]
-            numbers = self._node(
-                scope, position, "Range", [bounds[0], size, bounds[1]], f"{name}.range"
-            )
-            shape = self._constant(scope, position, along, f"{name}.shape")
-            value = self._node(scope, position, "Reshape", [numbers, shape], f"{name}.along")
+            size = self._node(ramp, "Squeeze", [self._size(ramp, entry)], "n")
+            zero, one = (self._constant(ramp, number, f"{name}.bound") for number in (0, 1))
+            numbers = self._node(ramp, "Range", [zero, size, one], f"{name}.range")
+            shape = self._constant(ramp, along, f"{name}.shape")
+            value = self._node(ramp, "Reshape", [numbers, shape], f"{name}.along")
             for op, by in (("Mul", ramp.step), ("Add", ramp.base)):
                 # a factor of 1 or an offset of 0 needs no node
                 if (by != (op == "Mul")).any() or by.size > 1:
-                    constant = self._constant(scope, position, by, f"{name}.{op.lower()}")
-                    value = self._node(scope, position, op, [value, constant], f"{name}.indices")
+                    constant = self._constant(ramp, by, f"{name}.{op.lower()}")
+                    value = self._node(ramp, op, [value, constant], f"{name}.indices")
             what = "a Range"
         if ramp.onto:
-            value = self._node(scope, position, "Add", [name, value], name)
+            value = self._node(ramp, "Add", [name, value], name)
             does = "is added to"
-        self._rewire(scope, position, ramp.slot, value)
+        self._rewire(ramp, value)
         return (
             f"operand {name!r} {does} {what} of {self._text(entry)} along axis {ramp.axis} at "
-            f"{scope.describe(position)}: it counts the rows of what changes"
+            f"{ramp}: it counts the rows of what changes"
         )
 
     def _require_opset(self, version: int, what: str) -> None:
@@ -175,37 +172,32 @@ class Resizing:
                 f"convert the model to opset {version} or later first",
             )
 
-    def _shape(self, scope: Scope, position: int, entries: Sequence[Entry], base: str) -> str:
+    def _shape(self, spot: Spot, entries: Sequence[Entry], base: str) -> str:
         """Return the name of a tensor with these elements, computed if some are symbolic."""
-        key = (id(scope), base, tuple(entries))
+        key = (spot.scope, base, tuple(entries))
         if key in self.computed:
             return self.computed[key]
-        at = self._first_position(scope, position, key)
-        if all(isinstance(entry, int) for entry in entries):
-            name = self._constant(scope, at, [int(e) for e in entries if isinstance(e, int)], base)
-            return self.computed.setdefault(key, name)
+        # it must stand before the first of the nodes that read the same shape
+        same = (r.position for r in self.plan.refills if (r.scope, r.name, r.entries) == key)
+        at = Spot(spot.scope, min([spot.position, *same]))
+        numbers = [entry for entry in entries if isinstance(entry, int)]
+        if len(numbers) == len(entries):
+            return self.computed.setdefault(key, self._constant(at, numbers, base))
         parts = [  # one tensor of one element for each entry
-            self._constant(scope, at, [entry], f"{base}.{i}")
+            self._constant(at, [entry], f"{base}.{i}")
             if isinstance(entry, int)
-            else self._size(scope, at, entry)
+            else self._size(at, entry)
             for i, entry in enumerate(entries)
         ]
         if len(parts) == 1:
             return parts[0]
-        name = self._node(scope, at, "Concat", parts, f"{base}.resized", axis=0)
+        name = self._node(at, "Concat", parts, f"{base}.resized", axis=0)
         return self.computed.setdefault(key, name)
 
-    def _first_position(self, scope: Scope, position: int, key: tuple[object, ...]) -> int:
-        """Return the first of the nodes that read the same shape: the shape must stand before it in the file."""
-        same = [
-            r.position for r in self.plan.refills if (id(r.scope), _operand(r), r.entries) == key
-        ]
-        return min([position] + same)
-
-    def _size(self, scope: Scope, position: int, size: Size) -> str:
+    def _size(self, spot: Spot, size: Size) -> str:
         """Return the name of a one-element value that has this size at run time."""
         # As a multiple of dimensions of the inputs: computed once, at the begin of the main graph, for all nodes.
-        main = self.plan.scopes[0]
+        main = Spot(self.plan.scopes[0], _HEAD)
         opened = [symbol for symbol in self.plan.symbols if varies(after(symbol.sizes))]
         for count in (1, 2, 3):
             for group in combinations(opened, count):
@@ -213,7 +205,7 @@ class Resizing:
                 if times is None:
                     continue
                 factors = [
-                    self._dimension(main, _HEAD, *symbol.places[0], f"{symbol.name}.size")
+                    self._dimension(main, *symbol.places[0], f"{symbol.name}.size")
                     for symbol in group
                 ]
                 value = factors[0]
@@ -221,76 +213,65 @@ class Resizing:
                     value = self._arithmetic(main, "Mul", value, factor)
                 for op, number in (("Mul", times.numerator), ("Div", times.denominator)):
                     if number != 1:
-                        constant = self._constant(main, _HEAD, [number], "factor")
+                        constant = self._constant(main, [number], "factor")
                         value = self._arithmetic(main, op, value, constant)
                 return value
         # Else it is the size of an axis that the node itself reads.
-        for name in scope.graph.node[position].input:
-            state = scope.find(name)
+        for name in spot.scope.graph.node[spot.position].input:
+            state = spot.scope.find(name)
             for axis, other in enumerate((state and state.sizes()) or ()):
                 if other is not None and after(other) == after(size):
-                    return self._dimension(scope, position, name, axis, f"{name}.size")
+                    return self._dimension(spot, name, axis, f"{name}.size")
         raise ShapeError(
-            f"{scope.describe(position)} needs a size that none of its inputs has",
+            f"{spot} needs a size that none of its inputs has",
             "it is not a multiple of the dimensions that change; export the model with them dynamic",
         )
 
-    def _dimension(self, scope: Scope, position: int, name: str, axis: int, base: str) -> str:
-        key = (id(scope), position, name, axis)
+    def _dimension(self, spot: Spot, name: str, axis: int, base: str) -> str:
+        key = (spot.scope, spot.position, name, axis)
         if key not in self.computed:
-            shape = self._node(scope, position, "Shape", [name], f"{name}.shape")
-            place = self._constant(scope, position, [axis], f"{name}.axis")
-            self.computed[key] = self._node(scope, position, "Gather", [shape, place], base, axis=0)
+            shape = self._node(spot, "Shape", [name], f"{name}.shape")
+            place = self._constant(spot, [axis], f"{name}.axis")
+            self.computed[key] = self._node(spot, "Gather", [shape, place], base, axis=0)
         return self.computed[key]
 
-    def _arithmetic(self, scope: Scope, op: str, value: str, other: str) -> str:
+    def _arithmetic(self, spot: Spot, op: str, value: str, other: str) -> str:
         key = (op, value, other)
         if key not in self.computed:
-            self.computed[key] = self._node(scope, _HEAD, op, [value, other], f"{value}.times")
+            self.computed[key] = self._node(spot, op, [value, other], f"{value}.times")
         return self.computed[key]
 
-    def _constant(
-        self, scope: Scope, position: int, given: int | Sequence[int] | Array, base: str
-    ) -> str:
+    def _constant(self, spot: Spot, given: int | Sequence[int] | Array, base: str) -> str:
         numbers = np.array(given, np.int64)  # int64, as all shapes
-        key = (id(scope), numbers.shape, numbers.tobytes())
+        key = (spot.scope, numbers.shape, numbers.tobytes())
         if key in self.computed:
             return self.computed[key]
         name = fresh(base, self.taken)
         tensor = dtypes.from_array(numbers, name)
         # an initializer; before IR version 4 it would have to be an input
         if self.proto.ir_version >= _INLINE_INITIALIZERS:
-            scope.graph.initializer.append(tensor)
+            spot.scope.graph.initializer.append(tensor)
             return self.computed.setdefault(key, name)
         node = helper.make_node("Constant", [], [name], value=tensor)
-        self.inserted[id(scope), position].append(node)
+        self.inserted[spot.scope, spot.position].append(node)
         return name
 
     def _node(
-        self,
-        scope: Scope,
-        position: int,
-        op: str,
-        inputs: list[str],
-        base: str,
-        axis: int | None = None,
+        self, spot: Spot, op: str, inputs: list[str], base: str, axis: int | None = None
     ) -> str:
         name = fresh(base, self.taken)
         node = helper.make_node(op, inputs, [name], name, axis=axis)
-        self.inserted[id(scope), position].append(node)
+        self.inserted[spot.scope, spot.position].append(node)
         self.uses.update(inputs)
         return name
 
-    def _rewire(self, scope: Scope, position: int, slot: int, name: str) -> None:
+    def _rewire(self, change: Change, name: str) -> None:
         """Make a node read another value; remove what is no longer used."""
-        node = scope.graph.node[position]
-        old, node.input[slot] = node.input[slot], name
+        scope, old = change.scope, change.name
+        scope.graph.node[change.position].input[change.slot] = name
         self.uses[name] += 1
         self.uses[old] -= 1
-        self._drop_unused(scope, old)
-
-    def _drop_unused(self, scope: Scope, name: str) -> None:
-        pending = [name]
+        pending = [old]
         while pending:
             name = pending.pop()  # what nobody reads any more, and what it alone read
             position = scope.producers.get(name)
@@ -300,22 +281,15 @@ class Resizing:
                 _remove_initializer(scope.graph, name)
                 continue
             node = scope.graph.node[position]
-            key = (id(scope), position)
+            key = (scope, position)
             if key not in self.removed and not any(self.uses[output] for output in node.output):
                 self.removed.add(key)
                 self.uses.subtract(node.input)
                 pending += node.input
 
-    def _home(self, scope: Scope, name: str) -> Scope | None:
-        """Return the scope that defines a value."""
-        inside: Scope | None = scope
-        while inside is not None and name not in inside.states:
-            inside = inside.outer
-        return inside
-
     def _tensor(self, scope: Scope, name: str) -> TensorProto | None:
         """Return the constant with that name, initializer or Constant node, if it can be changed in place."""
-        home = self._home(scope, name)
+        home = scope.home(name)
         if home is None:
             return None
         position = home.producers.get(name)
@@ -326,48 +300,41 @@ class Resizing:
         return value if node.op_type == "Constant" else None
 
     def _place_nodes(self, scope: Scope) -> None:
-        key = id(scope)
         # nothing changed in this graph
-        if not any(where == key for where, _ in chain(self.inserted, self.removed)):
+        if not any(where is scope for where, _ in chain(self.inserted, self.removed)):
             return
-        placed = list(self.inserted.get((key, _HEAD), ()))
+        placed = list(self.inserted.get((scope, _HEAD), ()))
         for position, node in enumerate(scope.graph.node):
-            placed += self.inserted.get((key, position), ())
-            if (key, position) not in self.removed:
+            placed += self.inserted.get((scope, position), ())
+            if (scope, position) not in self.removed:
                 placed.append(node)
         assign(scope.graph.node, placed)
 
     def _declare(self, scope: Scope) -> None:
         graph, states = scope.graph, scope.states
-        # (serialized type, state) -> sizes to set
-        known = dict[Hashable, _Sizes]()  # many are equal
+        # (serialized type, state) -> sizes to set, the type if it has no elements with them
+        known = dict[Hashable, tuple[_Sizes, TypeProto | None]]()  # many are equal
         for info in chain(graph.value_info, graph.input, graph.output):
             state = states.get(info.name)
             if state is None:
                 continue
             kind = info.type.SerializeToString()
-            new = known.get((kind, state.key))
-            if new is None:
-                new = known[kind, state.key] = self._changed(kind, state)
+            if (kind, state.key) not in known:
+                known[kind, state.key] = self._changed(kind, state)
+            new, empty = known[kind, state.key]
             _set_sizes(info.type, new)
-            self._note_empty(scope, info.name, new)
+            if empty is not None and info.name in scope.producers and not scope.path:
+                self.emptied[info.name] = empty
 
-    def _changed(self, declared: bytes, state: State) -> _Sizes:
-        """Return the axes of a serialized type that get another size."""
+    def _changed(self, declared: bytes, state: State) -> tuple[_Sizes, TypeProto | None]:
+        """Return the axes of a serialized type that get another size, and the type if that takes its elements."""
         old, new = TypeProto.FromString(declared), TypeProto.FromString(declared)
         if new.tensor_type.HasField("shape"):
             self._declare_type(new, state.sizes(), state.follows)
         sides = (dims_of(kind) for kind in (old, new))
         pairs = enumerate(zip(*sides, strict=True))
         changed = [(axis, dim) for axis, (was, dim) in pairs if was != dim]
-        if _is_empty(new) and not _is_empty(old):
-            self.emptying[id(changed)] = changed, new
-        return changed
-
-    def _note_empty(self, scope: Scope, name: str, sizes: _Sizes) -> None:
-        """Note a value of the main graph that gets sizes with which it has no elements left."""
-        if id(sizes) in self.emptying and name in scope.producers and not scope.path:
-            self.emptied[name] = self.emptying[id(sizes)][1]
+        return changed, new if _is_empty(new) and not _is_empty(old) else None
 
     def _declare_type(
         self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool
@@ -402,10 +369,6 @@ def _set_sizes(kind: TypeProto, sizes: _Sizes) -> None:
 def _is_empty(kind: TypeProto) -> bool:
     dims = dims_of(kind)
     return any(dim.HasField("dim_value") and dim.dim_value <= 0 for dim in dims)
-
-
-def _operand(refill: Refill) -> str:
-    return str(refill.scope.graph.node[refill.position].input[refill.slot])
 
 
 def _set_numbers(tensor: TensorProto, numbers: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ _END = np.iinfo(np.int64).max
 _KEEPING = ("Concat", "Unsqueeze", "Expand", "Cast", "Identity")
 """What the first column of an index passes through."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
+_NEEDED = "a consumer needs the changed size"
 
 
 def _reshape(visit: Visit) -> None:
@@ -51,8 +52,7 @@ def _reshape(visit: Visit) -> None:
     fixed = [visit.plan.fixed(size) for size in effect]
     # which sizes a 0 would copy from the same place of the input
     zeros = [copies and i < len(sizes) and sizes[i] == size for i, size in enumerate(effect)]
-    entries = _literals(own, fixed, zeros)
-    visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)}")
+    visit.refill(1, effect, f"its input is {visit.shown(sizes)}", _literals(own, fixed, zeros))
 
 
 def _resolved(
@@ -105,40 +105,32 @@ def _expand(visit: Visit) -> None:
         return
     # Align from the right, as broadcasting does.
     rank = max(len(sizes), len(literals))
-    one = constant(1, visit.trials)
+    one = visit.one
     given = [one] * (rank - len(sizes)) + sizes
     shape = [one] * (rank - len(literals)) + literals
-    entries = list[Entry]()
-    effect = []
+    effect = list[Size]()
     for axis, (size, literal) in enumerate(zip(given, shape, strict=True)):
         if axis in needs and size != needs[axis]:  # a consumer demands this size
             effect.append(needs[axis])
-            entries.append(visit.plan.fixed(needs[axis]))
         # the operand repeats the own size, which the input has already: 1 broadcasts
         elif varies(size) and literal not in (size, one) and literal[0] == size[0]:
             effect.append(one)
-            entries.append(1)
         else:
             # the operand changes, the input is fixed at the own size: it must be repeated
             if varies(literal) and not varies(size) and literal[0] == size[0] != 1:
                 visit.demand(0, axis - rank + len(sizes), literal, broadcasts=True)
             effect.append(literal)
-            entries.append(visit.plan.fixed(literal))
     if effect != shape:
-        why = "a consumer needs the changed size" if needs else "its input depends on the change"
-        visit.refill(1, entries, effect, why)
-
-
-def _refill(visit: Visit, slot: int, effect: list[Size]) -> None:
-    entries = [visit.plan.fixed(size) for size in effect]
-    visit.refill(slot, entries, effect, "a consumer needs the changed size")
+        why = _NEEDED if needs else "its input depends on the change"
+        visit.refill(1, effect, why)
 
 
 def _constant_of_shape(visit: Visit) -> None:
     literals, needs = visit.elements(0), visit.demanded()
     if literals is None or not needs:
         return
-    _refill(visit, 0, [needs.get(axis, literal) for axis, literal in enumerate(literals)])
+    effect = [needs.get(axis, literal) for axis, literal in enumerate(literals)]
+    visit.refill(0, effect, _NEEDED)
 
 
 def _tile(visit: Visit) -> None:
@@ -150,7 +142,7 @@ def _tile(visit: Visit) -> None:
         if any(n % sizes[axis][0] for n in size):  # whole repeats only
             raise visit.blocked(f"its input has size {sizes[axis][0]} and must become {size}")
         effect[axis] = tuple(n // sizes[axis][0] for n in size)
-    _refill(visit, 1, effect)
+    visit.refill(1, effect, _NEEDED)
 
 
 def _slice(visit: Visit) -> None:
@@ -160,7 +152,7 @@ def _slice(visit: Visit) -> None:
         raise _held(visit, "ends")
     if sizes is None or starts is None or ends is None:
         return
-    one = constant(1, visit.trials)
+    one = visit.one
     axes = visit.elements(3) if visit.read(3) else [(i,) for i in range(len(ends))]
     steps = visit.elements(4) if visit.read(4) else [one] * len(ends)
     if axes is None or steps is None:
@@ -178,7 +170,7 @@ def _slice(visit: Visit) -> None:
             _END if new != old else visit.plan.fixed(old)
             for new, old in zip(effect, ends, strict=True)
         ]
-        visit.refill(2, entries, effect, "it keeps the whole of an axis that changes")
+        visit.refill(2, effect, "it keeps the whole of an axis that changes", entries)
 
 
 def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
@@ -207,8 +199,7 @@ def _split(visit: Visit) -> None:
     fits = literals[0][0] * count == whole[0] and all(n % count == 0 for n in whole)
     if varies(whole) and even and fits:
         part = tuple(n // count for n in whole)
-        entries = [visit.plan.fixed(part)] * count
-        visit.refill(1, entries, [part] * count, "it splits an axis that changes into equal parts")
+        visit.refill(1, [part] * count, "it splits an axis that changes into equal parts")
 
 
 def _resize(visit: Visit) -> None:
@@ -221,8 +212,7 @@ def _resize(visit: Visit) -> None:
         for axis, literal in zip(axes, literals, strict=True)
     ]
     if effect != literals:
-        entries = [visit.plan.fixed(size) for size in effect]
-        visit.refill(3, entries, effect, "it keeps the size of an axis that changes")
+        visit.refill(3, effect, "it keeps the size of an axis that changes")
 
 
 def _gather(visit: Visit) -> None:
@@ -273,7 +263,7 @@ def _take_all_samples(visit: Visit, state: State) -> None:
     if size[0] != 1 or not varies(size):
         return
     # the batch is the first axis of what is computed, and has size 1 or is that already
-    is_open = len(index) > 1 and index[0] in (constant(1, visit.trials), size)
+    is_open = len(index) > 1 and index[0] in (visit.one, size)
     columns = index[-1][0]
     if is_open and columns > 1 and _first_is_zero(visit, len(index) - 1):
         # one more in the first column with each sample
@@ -322,7 +312,7 @@ def _flatten(visit: Visit) -> None:
         return
     middle = visit.attribute("axis", 1)
     axes = [axis for axis in state.axes if axis is not None]
-    one = (constant(1, visit.trials),)
+    one = (visit.one,)
     visit.axes = [  # the factors of the axes in front, then those behind
         tuple(chain.from_iterable(part)) or one for part in (axes[:middle], axes[middle:])
     ]

@@ -156,7 +156,7 @@ class _Tracer:
         if alike in self.made and not node.attribute:
             return self.made[alike][0]
         reads = {n: state for n, state in zip(names, found, strict=True) if state is not None}
-        visit = Visit(self.context, scope, position, node, reads)
+        visit = Visit(scope, position, self.context, node, reads)
         follows = any(state.follows for state in reads.values())
         # a function that nothing changing enters can stay as it is
         if follows and self.functions and call_key(node) in self.functions:

@@ -1,7 +1,7 @@
 """Trace one node: read its operands at every trial, repair them, and infer its outputs."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto
@@ -17,7 +17,7 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
     State,
     tensor_state,
 )
-from onnxsurgeon_lite.surgery.resizing.plan import Entry, Ramp, Refill, ResizePlan, Scope, Stretch
+from onnxsurgeon_lite.surgery.resizing.plan import Entry, Ramp, Refill, ResizePlan, Spot, Stretch
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, constant, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -54,12 +54,10 @@ class TraceContext:
 
 
 @dataclass
-class Visit:
+class Visit(Spot):
     """One node and its inputs; rules for operators that hold sizes repair the inputs before inference."""
 
     context: TraceContext
-    scope: Scope
-    position: int
     node: NodeProto
     reads: dict[str, State]
     overrides: dict[int, State] = field(default_factory=dict)
@@ -74,8 +72,8 @@ class Visit:
         return self.context.plan
 
     @property
-    def place(self) -> str:
-        return self.scope.place(self.position)
+    def one(self) -> Size:
+        return constant(1, self.trials)
 
     def shown(self, sizes: Sequence[Size]) -> str:
         """Return the text of sizes for messages."""
@@ -104,7 +102,7 @@ class Visit:
             except InferenceFailed:
                 raise self.blocked("its inputs no longer fit together", str(failure)) from failure
         if self.axes is not None and states[0].axes is not None:  # factors that a rule knows better
-            states[0] = State(states[0].types, tuple(self.axes), states[0].data, states[0].follows)
+            states[0] = replace(states[0], axes=tuple(self.axes))
         return states
 
     def _named_apart(self) -> tuple[NodeProto, dict[str, State]]:
@@ -128,7 +126,7 @@ class Visit:
     def blocked(self, what: str, detail: str = "", hint: str = "") -> ShapeError:
         """Return the error for a node that blocks the change."""
         error = ShapeError(
-            f"{self.scope.describe(self.position)} blocks the change: {what}",
+            f"{self} blocks the change: {what}",
             hint
             or f"look at it: onnxdbg inspect MODEL --node {self.place}; it may need its size by design",
         )
@@ -166,16 +164,19 @@ class Visit:
         return self.context.demands.get((self.scope.path, self.node.output[0]), {})
 
     def refill(
-        self, slot: int, entries: Sequence[Entry], effect: Sequence[Size], reason: str
+        self,
+        slot: int,
+        effect: Sequence[Size],
+        reason: str,
+        entries: Iterable[Entry] | None = None,
     ) -> None:
-        """Replace a shape operand by `entries`, which give the sizes `effect`."""
+        """Replace a shape operand by these sizes, written as `entries`."""
         state = self.read(slot)
         if state is None or state.data is None:
             return
-        before = tuple(int(n) for n in state.data[0].reshape(-1))  # for the message
-        self.plan.refills.append(
-            Refill(self.scope, self.position, slot, before, tuple(entries), reason)
-        )
+        before = tuple(map(int, state.data[0].ravel()))  # for the message
+        written = tuple(map(self.plan.fixed, effect) if entries is None else entries)
+        self.plan.refills.append(Refill(self.scope, self.position, slot, before, written, reason))
         # From now on, this node reads the new elements.
         dtype = state.data[0].dtype
         data = tuple(
@@ -183,8 +184,7 @@ class Visit:
         )
         sizes = [constant(len(effect), self.trials)]
         kind = dtypes.data_type_of_numpy(dtype)
-        filled = tensor_state(kind, sizes, self.trials, data)
-        self.overrides[slot] = State(filled.types, filled.axes, filled.data, True)
+        self.overrides[slot] = replace(tensor_state(kind, sizes, self.trials, data), follows=True)
 
     def count(
         self, slot: int, axis: int, base: Array, step: Array, size: Size, onto: bool = False
@@ -207,7 +207,7 @@ class Visit:
             if number in changing and not varies(size):
                 self.plan.kept.append(
                     f"kept {number} at {self.node.input[slot]!r}[{place}] of "
-                    f"{self.scope.describe(self.position)}: it does not depend on {changing[number]}"
+                    f"{self}: it does not depend on {changing[number]}"
                 )
 
     def take_hints(self) -> None:
@@ -222,8 +222,7 @@ class Visit:
             state = self.read(slot)
             if state is not None and len(state.sizes() or ()) != 1:
                 raise self.blocked(f"operand {slot} differs between the exports and is not a shape")
-            entries = [self.plan.fixed(size) for size in effect]
-            self.refill(slot, entries, effect, "it differs between the exports")
+            self.refill(slot, effect, "it differs between the exports")
 
     def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
         """Require a size along an axis of a fixed operand: at its source, or by an Expand here.
@@ -242,6 +241,7 @@ class Visit:
             return
         sizes = self.sizes(slot)
         repeats = size[0] > 1  # an operand of size 1 can be expanded whatever it holds
+        needed = self.one if repeats and broadcasts else size  # the node itself expands one slice
         array = self.array(name) if repeats else None
         if array is not None and array.dtype == np.int64:
             base = array.take([0], axis).astype(np.int64)
@@ -262,12 +262,11 @@ class Visit:
                 slot,
                 axis,
                 len(sizes),
-                1 if repeats and broadcasts else self.plan.fixed(size),
+                self.plan.fixed(needed),
                 repeats,
-                f"{name!r} has a fixed size, but the other operands here change",
             )
         )
-        sizes[axis] = constant(1, self.trials) if repeats and broadcasts else size
+        sizes[axis] = needed
         state = self.read(slot)
         kind = state.types[0].tensor_type.elem_type if state is not None else 0
         self.overrides[slot] = tensor_state(kind, sizes, self.trials)
