@@ -54,7 +54,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.system import TemporaryFolder
-from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, has_floats, present
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, has_floats, is_array, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
@@ -543,7 +543,7 @@ def right_for(
     rng = np.random.default_rng(0)
     fresh, same = {**feeds}, True
     for name, value in feeds.items():
-        if isinstance(value, np.ndarray) and value.size:
+        if is_array(value) and value.size:
             factor = rng.uniform(*_SMALLER) if has_floats(value) else 1
             made = rng.permutation(value.ravel()).reshape(value.shape) * factor
             fresh[name] = made = made.astype(value.dtype)

@@ -18,6 +18,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError, UsageError
+from onnxsurgeon_lite.model.messages import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -198,7 +199,7 @@ def _note_origins(index: "GraphIndex", made: "Model") -> None:
     from onnxsurgeon_lite.debug.profiling.parts import parts
     from onnxsurgeon_lite.names import STANDS_FOR
 
-    nodes = {node.name: node for node in made.proto.graph.node}
+    nodes = by_name(made.proto.graph.node)
     for part in parts(index, made.proto.graph.node):
         covered = " ".join(map(index.node_id, part.positions))
         for node in filter(None, map(nodes.get, part.kernels)):

@@ -154,7 +154,7 @@ class Finds:
     def hits(self, array: Array) -> NDArray[np.bool_]:
         """Return a mask of the elements that it searches for."""
         # bfloat16 and below have no numpy functions of their own: widen
-        numbers: NDArray[Any] = array if array.dtype.kind in "fc" else array.astype(np.float64)
+        numbers: NDArray[Any] = array if array.dtype.kind in "fc" else wide(array)
         if self.nan:
             return np.asarray(np.isnan(numbers))
         magnitudes = np.abs(numbers)
@@ -168,7 +168,7 @@ class Finds:
 
 def cast_like(actual: RunValue, reference: _Value) -> _Value:
     """Cast the reference to the model's dtype."""
-    if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
+    if is_array(actual) and is_array(reference):
         with np.errstate(all="ignore"):
             return reference.astype(actual.dtype, copy=False)
     return reference
@@ -176,7 +176,7 @@ def cast_like(actual: RunValue, reference: _Value) -> _Value:
 
 def unlike(actual: RunValue, reference: Stored) -> bool:
     """Return whether a reference cannot take a value's place: its shape is another, or the dtype cannot hold it."""
-    if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
+    if not is_array(actual) or not is_array(reference):
         return False
     if actual.shape != reference.shape:
         return True  # what reads the value may refuse it

@@ -602,7 +602,7 @@ class _Types(UserDict[str, TypeProto]):
     def declarations(self) -> dict[str, ValueInfoProto]:
         """Value -> its declaration; see `GraphIndex.declarations`."""
         graph = self._graph
-        return {v.name: v for v in chain(graph.value_info, graph.output, graph.input)}
+        return by_name(chain(graph.value_info, graph.output, graph.input))
 
     def __contains__(self, name: object) -> bool:
         return name in self.data or self._declared(str(name)) is not None

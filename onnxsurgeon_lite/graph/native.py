@@ -40,6 +40,7 @@ from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.graph.operators import register_for
 from onnxsurgeon_lite.guard import end_with_parent, guarded
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import by_name
 from onnxsurgeon_lite.system import HAS_FORK, Meeting, ending
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
@@ -204,7 +205,7 @@ def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
         defs.get_schema(*schema),
         part.graph.node[0],
         {info.name: info.type for info in part.graph.value_info},
-        {tensor.name: tensor for tensor in part.graph.initializer},
+        by_name(part.graph.initializer),
         opset_imports=list(part.opset_import),
         ir_version=part.ir_version,
     )

@@ -22,7 +22,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.shown import Shown, hidden
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import present
+from onnxsurgeon_lite.tensors.dtypes import is_array, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 
 _WORST = 8  # samples that are shown
@@ -273,7 +273,7 @@ class SampleComparing:
         if self.job.carry or not all(each.takes_several for each in self._sessions.values()):
             return 1
         every = (value for each in sets for values in each for value in values.values())
-        size = sum(value.nbytes for value in every if isinstance(value, np.ndarray))
+        size = sum(value.nbytes for value in every if is_array(value))
         # as many as fit into the limit, by the mean size of a sample
         return max(1, min(_TOGETHER, _BYTES * len(sets[0]) // max(1, size)))
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import BuildError
@@ -135,7 +134,7 @@ class Builder:
         for slot, value in enumerate(inputs):
             if value is None or isinstance(value, BuiltValue):
                 yield value
-            elif isinstance(value, np.ndarray):
+            elif dtypes.is_array(value):
                 yield self.constant(value)
             else:
                 data_type = data_type_of_operand(schema, node, slot, known, value)

@@ -489,7 +489,7 @@ def _run(
     part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))
     feeds = {name: found.shapes[name] for name in fed}
     values = run_model(part, feeds, runtime=runtime)
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    return {name: value for name, value in values.items() if dtypes.is_array(value)}
 
 
 def _replace(

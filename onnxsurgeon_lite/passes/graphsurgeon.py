@@ -225,7 +225,7 @@ class Bridge:
     ) -> Iterator[ValueInfoProto]:
         """Yield declarations of inputs or outputs."""
         proto = scope.proto
-        known = {v.name: v for v in chain(proto.value_info, proto.output, proto.input)}
+        known = by_name(chain(proto.value_info, proto.output, proto.input))
         # name by which a tensor was imported
         old_names = {id(tensor): name for name, tensor in scope.tensors.items()}
         for tensor in tensors:

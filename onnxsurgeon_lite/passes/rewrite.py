@@ -6,7 +6,6 @@ from functools import cache
 from itertools import chain
 from typing import ClassVar
 
-import numpy as np
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -369,7 +368,7 @@ def _fitting(node: NodeProto, kind: TypeProto | None, opset: int) -> list[NodePr
         number = f"{node.output[0]}_number"
         made.append(helper.make_node("Cast", [number], node.output[:], to=tensor.data_type))
         node.output[0] = number
-        tensor = dtypes.from_array(dtypes.to_array(tensor).astype(np.float64))
+        tensor = dtypes.from_array(dtypes.wide(dtypes.to_array(tensor)))
     elif opset >= _LISTS:
         return made
     assign(node.attribute, [helper.make_attribute("value", tensor)])

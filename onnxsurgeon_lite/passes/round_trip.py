@@ -173,7 +173,7 @@ def _numbers(raw: bytes, data_type: int, field: str) -> list[float]:
 
 def _bytes(stored: ReferenceSet, key: str) -> bytes:
     array = stored.read(key)
-    assert isinstance(array, np.ndarray)  # the format holds nothing else
+    assert dtypes.is_array(array)  # the format holds nothing else
     return bytes(dtypes.payload(array))
 
 

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
@@ -102,7 +101,7 @@ def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:
     found = {}
     for name in names:
         array = feeds.read(name)
-        if not isinstance(array, np.ndarray) or array.dtype.kind in "OUS":
+        if not dtypes.is_array(array) or array.dtype.kind in "OUS":
             raise UsageError(f"feed {name!r} is not a tensor that torch supports", "leave it out")
         called = dtypes.dtype_name(dtypes.data_type_of_numpy(array.dtype))
         if called not in of_name:

@@ -198,7 +198,7 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
     ]
     # tensordot puts output channels last
     result = np.moveaxis(np.concatenate(made, -1), -1, 1)
-    return result if bias is None else result + bias.astype(np.float64).reshape(-1, *[1] * axes)
+    return result if bias is None else result + dtypes.wide(bias).reshape(-1, *[1] * axes)
 
 
 def windows_of(node: NodeProto, x: Array, kernel: Sequence[int]) -> Wide | None:
@@ -216,7 +216,7 @@ def windows_of(node: NodeProto, x: Array, kernel: Sequence[int]) -> Wide | None:
     strides, dilations = (attributes.get(name, ones) for name in ("strides", "dilations"))
     # none for samples and channels; begin and end of each axis
     around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
-    padded = np.pad(x.astype(np.float64), around)
+    padded = np.pad(dtypes.wide(x), around)
     # how far a window reaches, with gaps
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     if any(size < r for size, r in zip(padded.shape[2:], reach, strict=True)):
@@ -294,7 +294,7 @@ def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
 
 def widened(value: RunValue) -> RunValue:
     """Cast floats to float64; return everything else unchanged."""
-    return value.astype(np.float64) if dtypes.has_floats(value) else value
+    return dtypes.wide(value) if dtypes.has_floats(value) else value
 
 
 def _narrowed(value: RunValue, kind: TypeProto | None) -> RunValue:
@@ -308,7 +308,7 @@ def _narrowed(value: RunValue, kind: TypeProto | None) -> RunValue:
 def _widened(array: Array) -> Array:
     """Cast floats to float64, and integers below a byte to int8."""
     if dtypes.data_type_of_numpy(array.dtype) in _FLOATS:
-        return array.astype(np.float64)
+        return dtypes.wide(array)
     # ml_dtypes' int4 and the like, which onnx's evaluator does not read
     if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
         return array.astype(np.int8)

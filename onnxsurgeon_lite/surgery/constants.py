@@ -97,7 +97,7 @@ def data_type_named(name: str) -> int:
 
 def data_type_for(name: str, value: Numbers) -> int:
     """Return the data type of numbers without one: an array's own; float, int64, bool or string for others."""
-    if isinstance(value, np.ndarray):
+    if dtypes.is_array(value):
         return dtypes.data_type_of_numpy(value.dtype)
     try:
         array = np.asarray(value)

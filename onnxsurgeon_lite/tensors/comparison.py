@@ -278,7 +278,7 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
 
 def apart(one: object, other: object) -> float:
     """Return the largest difference of two tensors; Inf if they cannot be compared."""
-    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+    if not is_array(one) or not is_array(other):
         return math.inf
     found = compare(one, other, EXACT, ())
     # strings, and integers above 2 ** 53, differ without a distance
@@ -615,7 +615,7 @@ def _by_column(reference: Array, scale: float) -> Numbers | None:
         or not is_float(reference.dtype)
     ):
         return None
-    magnitudes = np.abs(reference.astype(np.float64))
+    magnitudes = np.abs(wide(reference))
     magnitudes = np.where(np.isfinite(magnitudes), magnitudes, 0)
     others = tuple(np.delete(np.arange(reference.ndim), axis))  # every axis but that of the columns
     tops = magnitudes.max(others, initial=0.0)
@@ -659,7 +659,7 @@ def largest_of(reference: Rows) -> float:
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
-            sizes = np.abs(block if block.dtype in _FAST else block.astype(np.float64))
+            sizes = np.abs(block if block.dtype in _FAST else wide(block))
             most = float(sizes.max())
             if not math.isfinite(most):  # Inf or NaN: the largest of the others
                 most = float(sizes.max(initial=0.0, where=np.isfinite(sizes)))

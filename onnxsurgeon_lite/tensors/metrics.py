@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float, wide
 
 Numbers = NDArray[np.inexact]
 
@@ -267,7 +267,7 @@ class IoU(Mean):
         union = areas[0] + areas[1] - shared
         same = (one == other).all(1)
         # boxes without an area: equal or not
-        self.take(np.divide(shared, union, out=same.astype(np.float64), where=union > 0))
+        self.take(np.divide(shared, union, out=wide(same), where=union > 0))
 
 
 def _decibels(signal: float, noise: float) -> float:

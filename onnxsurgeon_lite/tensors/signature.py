@@ -13,6 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.tensors.dtypes import wide
+
 MIN_ELEMENTS = 17
 """Tensors with fewer elements match by chance."""
 _SUMS, _SAMPLE = 4, 512
@@ -70,7 +72,7 @@ def signature_of(array: NDArray[np.generic]) -> Signature | None:
         return None
     numbers = array.astype(np.float32) if half else array
     flat = numbers.reshape(-1)
-    sample = flat[_places(flat.size)].astype(np.float64)
+    sample = wide(flat[_places(flat.size)])
     # sparse tensors by their elements that are not zero
     if not np.isfinite(sample).all() or not (_differ(sample) or _differ(flat[flat != 0])):
         return None
@@ -110,6 +112,6 @@ def _means(numbers: NDArray[np.generic]) -> tuple[Floats, ...]:
     sums[last] = rest
     total = rest.sum(keepdims=True)
     return tuple(
-        sums.get(axis, total).astype(np.float64) * (size / numbers.size)
+        wide(sums.get(axis, total)) * (size / numbers.size)
         for axis, size in enumerate(numbers.shape)
     )

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Shape,
     data_type_of_numpy,
     dtype_name,
+    is_array,
     wide,
 )
 
@@ -88,7 +89,7 @@ def distributions(name: str, value: RunValue) -> list[Distribution]:
 
 def magnitude(value: object) -> float:
     """Return the largest finite magnitude of a tensor of real numbers; 0.0 where there is none."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSc":
+    if not is_array(value) or value.dtype.kind in "OUSc":
         return 0.0
     return largest_of(value)
 

@@ -35,6 +35,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     is_array,
     is_float,
     types_of,
+    wide,
 )
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
@@ -370,15 +371,15 @@ def _rounding(
     Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Verrou); three samples.
     """
     eps = _eps(actual)
-    wide: Wide = exact.astype(np.float64)
-    moved = np.abs(wide) * eps
+    right = wide(exact)
+    moved = np.abs(right) * eps
     rng = np.random.default_rng(0)
     for _ in range(3):
         shaken = {name: _shaken(value, eps, rng) for name, value in inputs.items()}
         other = evaluate(shaken)
         if other is None or other.shape != exact.shape:
             return None
-        moved = np.maximum(moved, np.abs(other.astype(np.float64) - wide))
+        moved = np.maximum(moved, np.abs(wide(other) - right))
     # elements that did not move by chance get the usual movement
     some = moved[moved > 0]
     # a mask of -1e38 is not typical
@@ -389,8 +390,7 @@ def _nearly(actual: Array, reference: Array) -> bool:
     """Return whether the error is small enough for rounding."""
     if actual.shape != reference.shape or not is_float(actual.dtype):
         return False
-    a: Wide = actual.astype(np.float64)
-    r: Wide = reference.astype(np.float64)
+    a, r = wide(actual), wide(reference)
     if not (np.isfinite(a).all() and np.isfinite(r).all() and a.size):
         return False
     return float(np.abs(a - r).max()) <= max(_SMALL, 8 * _eps(actual)) * float(np.abs(r).max())
@@ -403,8 +403,8 @@ def _eps(array: Array) -> float:
 def _shaken(value: RunValue, eps: float, rng: "np.random.Generator") -> RunValue:
     if not is_array(value) or not is_float(value.dtype):
         return value
-    wide: Wide = value.astype(np.float64)
-    return wide * (1 + eps * rng.uniform(-1, 1, wide.shape))
+    numbers = wide(value)
+    return numbers * (1 + eps * rng.uniform(-1, 1, numbers.shape))
 
 
 def _quantum(
@@ -421,9 +421,9 @@ def _moved(value: RunValue, rng: "np.random.Generator") -> RunValue:
     if not is_array(value) or not is_float(value.dtype) or not value.size:
         return value
     allowed = default_tolerance(value.dtype, value.dtype)
-    wide = value.astype(np.float64)
-    room = allowed.absolute(magnitude(value)) + allowed.rtol * np.abs(wide)
-    return (wide + room * rng.uniform(-1, 1, wide.shape)).astype(value.dtype)
+    numbers = wide(value)
+    room = allowed.absolute(magnitude(value)) + allowed.rtol * np.abs(numbers)
+    return (numbers + room * rng.uniform(-1, 1, numbers.shape)).astype(value.dtype)
 
 
 def _flips(draws: Iterable[RunValue], actual: Array, reference: Array) -> bool:

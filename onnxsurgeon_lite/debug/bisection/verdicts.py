@@ -26,6 +26,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     is_array,
     is_float,
     rms,
+    wide,
 )
 from onnxsurgeon_lite.tensors.grid import is_biased
 
@@ -546,7 +547,7 @@ def _share(actual: Array, reference: Array, tolerance: Tolerance | None) -> floa
 
 
 def _wide(array: Array) -> Wide:
-    return array if array.dtype.kind == "c" else array.astype(np.float64)
+    return array if array.dtype.kind == "c" else wide(array)
 
 
 # Each criterion returns its reason, or '' where it does not hold. `Verdict` gives the order of triage.

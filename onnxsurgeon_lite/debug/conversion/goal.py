@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
 from onnxsurgeon_lite.matching.judge import Metric, MetricFunction, Pairs, Values
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Wide, has_floats, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Wide, has_floats, is_array, wide
 from onnxsurgeon_lite.tensors.metrics import Limit
 
 _NAMES = {"max_abs": "max abs error", "sqnr": "SQNR"}
@@ -154,4 +154,4 @@ def _is_finite(actual: Values, reference: Values) -> bool:
 
 
 def _wide(value: RunValue) -> Wide:
-    return np.asarray(value).astype(np.float64)
+    return wide(np.asarray(value))

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import copied
-from onnxsurgeon_lite.model.messages import attributes_of
+from onnxsurgeon_lite.model.messages import attributes_of, by_name
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
@@ -95,8 +95,8 @@ class _Attribution:
             node.cost += _own(kernel)
         for name, node in nodes.items():
             node.cost.seconds = seconds[name]
-        named = {node.name: node for node in self.executed.nodes}
-        kernels = {kernel.name: kernel for kernel in first}
+        named = by_name(self.executed.nodes)
+        kernels = by_name(first)
         shapes = self._shapes()
         # of the kernels of a part, the one that computes most gets the arithmetic and the weights
         for part in parts(self.original, (named[name] for name in nodes if name in named)):

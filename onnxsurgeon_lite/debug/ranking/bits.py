@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.gradients.step import is_float
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, from_array, is_array, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, from_array, is_array, numpy_dtype, wide
 
 _CHOICES = (4, 8, 16)  # bits
 _PROBES = 8  # random directions of the output
@@ -63,11 +63,11 @@ def rounded(array: Array, bits: int, channels: int) -> Array:
     """Return numbers as symmetric integers of some bits hold them, with a scale for each channel; 16 are float16."""
     if bits == 16:
         return array.astype(np.float16).astype(array.dtype)
-    wide = array.astype(np.float64)
+    numbers = wide(array)
     others = tuple(axis for axis in range(array.ndim) if axis != channels % array.ndim)
     # the largest magnitude of a channel becomes the largest integer: 7 of 4 bits, 127 of 8
-    scale = np.abs(wide).max(axis=others, keepdims=True) / (2 ** (bits - 1) - 1)
-    steps = np.rint(np.divide(wide, scale, out=np.zeros_like(wide), where=scale > 0))
+    scale = np.abs(numbers).max(axis=others, keepdims=True) / (2 ** (bits - 1) - 1)
+    steps = np.rint(np.divide(numbers, scale, out=np.zeros_like(numbers), where=scale > 0))
     made: Array = (steps * scale).astype(array.dtype)
     return made
 
@@ -95,7 +95,7 @@ def bits_per_layer(
     weights = _weights(index, output)
     right = [_tensor(index, feeds, runtime, output) for feeds in samples]
     # SQNR in dB = 10 log10(energy of the output / energy of its error): the budget is that error
-    energy = sum(float((value.astype(np.float64) ** 2).sum()) for value in right)
+    energy = sum(float((wide(value) ** 2).sum()) for value in right)
     _weigh(index, output, weights, samples, runtime)
     budget = energy * 10 ** (-wanted_db / 10)
     for _ in range(_TRIES):
@@ -206,9 +206,7 @@ def _weigh(
                 # the mean over all probes
                 squares = np.asarray(slope, np.float64) ** 2 / _PROBES
                 for bits in weight.losses:
-                    error = weight.in_bits(bits).astype(np.float64) - weight.array.astype(
-                        np.float64
-                    )
+                    error = wide(weight.in_bits(bits)) - wide(weight.array)
                     weight.losses[bits] += float((squares * error**2).sum())
 
 

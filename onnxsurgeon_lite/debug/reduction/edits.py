@@ -33,7 +33,7 @@ from onnxsurgeon_lite.passes import (
 )
 from onnxsurgeon_lite.passes.set import header
 from onnxsurgeon_lite.search.grouping import groups
-from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in
+from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in, is_array
 
 _NOISY = 64  # elements, from which on numbers say more than their values: weights leave
 
@@ -76,7 +76,7 @@ def plainer(failing: Failing, name: str, how: str) -> Failing:
     """
     is_fed = name in failing.feeds
     value = failing.feeds[name] if is_fed else failing.model.array(failing.constants[name])
-    if not isinstance(value, np.ndarray):
+    if not is_array(value):
         raise EditError(f"{name!r} has no {how}")
     filled = FILLS[how](value)
     return failing.fed(name, filled) if is_fed else failing.edited(SetConstant(name, filled))
@@ -104,7 +104,7 @@ def narrowed(failing: Failing, size: int) -> Failing:
     fed = {
         name: cut(value)
         for name, value in failing.feeds.items()
-        if isinstance(value, np.ndarray) and size in value.shape
+        if is_array(value) and size in value.shape
     }
     shapes = {name: each.shape for name, each in (weights | fed).items()}
     # weights become inputs for a moment, so that all sizes change at once and are followed through the model
@@ -115,7 +115,7 @@ def narrowed(failing: Failing, size: int) -> Failing:
 def axes(failing: Failing) -> Iterator[tuple[str, str]]:
     """Yield the dimensions of inputs that can become smaller; of constants in a model without inputs."""
     held = {name: list(each.dims) for name, each in failing.constants.items()}
-    fed = {n: v.shape for n, v in failing.feeds.items() if isinstance(v, np.ndarray)}
+    fed = {n: v.shape for n, v in failing.feeds.items() if is_array(v)}
     for name, shape in (fed if failing.feeds else held).items():
         yield from ((name, str(axis)) for axis, size in enumerate(shape) if size > 1)
 
@@ -128,7 +128,7 @@ def shortened(failing: Failing, name: str, axis: int) -> Failing:
     if name in failing.constants:
         numbers = failing.model.array(failing.constants[name])
         return failing.edited(SetConstant(name, numbers.take([0], axis)))
-    fed = {n: v for n, v in failing.feeds.items() if isinstance(v, np.ndarray)}
+    fed = {n: v for n, v in failing.feeds.items() if is_array(v)}
     smaller = {name: fed[name].take([0], axis)}
     # every dimension is symbolic: another feed is enough
     if all(dim.dim_param for dim in failing.index.inputs[name].type.tensor_type.shape.dim):
@@ -196,7 +196,7 @@ def keeping(failing: Failing, kept: Collection[int], seen: SeenValues, frozen: b
     cut = failing.edited(Extract(tuple(inputs), tuple(ends)), seen.values(failing, new, index))
     if not frozen:
         return cut
-    arrays = {name: value for name, value in cut.feeds.items() if isinstance(value, np.ndarray)}
+    arrays = {name: value for name, value in cut.feeds.items() if is_array(value)}
     if sum(array.size for array in arrays.values()) > _SEEN:
         raise EditError("these constants are large")
     return cut.edited(Freeze(tuple(arrays.items())))

@@ -41,6 +41,7 @@ from onnxsurgeon_lite.matching.diff.wiring import Wiring
 from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment, align
 from onnxsurgeon_lite.model import Model, by_name, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model.messages import entries
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.tensors.in_file import rows_at_a_time
 
@@ -394,7 +395,7 @@ def _annotations(scopes: Iterable[NamedGraph], renamed: dict[str, str]) -> Itera
     # tensor -> parameter, such as SCALE_TENSOR -> the tensor that has it
     first, second = (
         {
-            a.tensor_name: {e.key: e.value for e in a.quant_parameter_tensor_names}
+            a.tensor_name: entries(a.quant_parameter_tensor_names)
             for a in scope.index.graph.quantization_annotation
         }
         for scope in scopes

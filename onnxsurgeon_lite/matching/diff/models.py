@@ -14,6 +14,7 @@ from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph, same_nodes
 from onnxsurgeon_lite.model import Model, function_key
 from onnxsurgeon_lite.model.calls import check_functions
+from onnxsurgeon_lite.model.messages import entries
 from onnxsurgeon_lite.names import counted, few, joined
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _bindings(
     main: GraphDiff, one: TrainingInfoProto, two: TrainingInfoProto, part: str
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the bindings of initializers to training values, in the second model's names."""
-    mine, theirs = ({b.key: b.value for b in getattr(info, part)} for info in (one, two))
+    mine, theirs = (entries(getattr(info, part)) for info in (one, two))
     # name in the first model -> name in the second
     names = main.wiring.counterparts(chain(mine, mine.values()))
     return {names.get(key, key): names.get(value, value) for key, value in mine.items()}, theirs

@@ -308,7 +308,7 @@ def block_size(index: GraphIndex, runtime: Runtime) -> int:
     runtime.open(index.model.with_proto(model))
     found = runtime.run({"x": "x"}, ["y"]).values["y"]
     runtime.forget(["x"])
-    return int(found.shape[1]) if isinstance(found, np.ndarray) else 1
+    return int(found.shape[1]) if is_array(found) else 1
 
 
 def unblocked(array: Array, block: int) -> Array:

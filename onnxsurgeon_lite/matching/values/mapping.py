@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
-from onnxsurgeon_lite.tensors.dtypes import Shape, Stored, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Shape, Stored, is_array, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.untrusted import UNREADABLE, text_of
 
@@ -64,7 +64,7 @@ def _pair(item: Mapping[str, object]) -> Pair:
 def rearranged(entry: Entry, axes: Shape | None, shape: Shape | None) -> Stored:
     """Read a stored tensor into another layout; a size of -1 is what is left."""
     stored = entry.read()
-    if not isinstance(stored, np.ndarray):
+    if not is_array(stored):
         return stored
     array = stored if axes is None else np.transpose(stored, axes)
     if shape is None:

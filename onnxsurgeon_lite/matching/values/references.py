@@ -36,7 +36,7 @@ from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress, quiet
-from onnxsurgeon_lite.tensors.dtypes import Shape, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Shape, is_array, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _SHOWN = 5  # values in one note
@@ -142,7 +142,7 @@ class Alignment:
 
 
 def _shapes(feeds: Feeds) -> dict[str, Shape]:
-    return {name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    return {name: value.shape for name, value in feeds.items() if is_array(value)}
 
 
 def _both(one: tuple[int, ...], other: tuple[int, ...] | None) -> tuple[int, ...] | None:

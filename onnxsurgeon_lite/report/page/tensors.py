@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onnxsurgeon_lite.report.page.data import Histogram, Picture, TensorPart, WorstElement
 from onnxsurgeon_lite.tensors.comparison import Comparison, gap
-from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape, is_array, wide
 
 _SIDE = 128  # pixels of a picture
 _TILES = 16  # matrices that are shown side by side
@@ -71,9 +71,9 @@ def _gap(error: Numbers | None, compared: Comparison | None) -> str:
 
 
 def _numbers(value: RunValue) -> Numbers | None:
-    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSc":
+    if not is_array(value) or value.dtype.kind in "OUSc":
         return None
-    return value.astype(np.float64)
+    return wide(value)
 
 
 def _range(*arrays: Numbers) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from onnxsurgeon_lite.model import by_name
 from onnxsurgeon_lite.runtime.options import TARGET
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.system import IS_POSIX
-from onnxsurgeon_lite.tensors.dtypes import RunValues
+from onnxsurgeon_lite.tensors.dtypes import RunValues, present
 from onnxsurgeon_lite.tensors.references import open_references, save_tensors
 
 _EMBEDDED = 1 << 30  # bytes of weights that a message can surely hold
@@ -66,7 +66,7 @@ class Program:
         # answers of the run before must not be taken for those of this one
         for old in ("feeds",) + _ANSWERS:
             _remove(self._folder / old)
-        save_tensors(self._folder / "feeds", {n: v for n, v in feeds.items() if v is not None})
+        save_tensors(self._folder / "feeds", present(feeds))
         request = json.dumps({"wanted": list(fetch), **self._asked})
         (self._folder / "request.json").write_text(request, encoding="utf-8")
         self._start()

@@ -24,6 +24,7 @@ import numpy as np  # noqa: E402
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto  # noqa: E402
 
 from onnxsurgeon_lite.errors import SurgeonError  # noqa: E402
+from onnxsurgeon_lite.model.messages import entries
 from onnxsurgeon_lite.model.model import external_tensors  # noqa: E402
 from onnxsurgeon_lite.runtime.backends import backend  # noqa: E402
 from onnxsurgeon_lite.runtime.protocol import Backend  # noqa: E402
@@ -88,7 +89,7 @@ class Host:
         (model, opt, threads), self.waiting = self.waiting, None
         for declared in model.graph.input:
             value = feeds.get(declared.name)
-            if isinstance(value, np.ndarray) and not _is_ranked(declared):
+            if dtypes.is_array(value) and not _is_ranked(declared):
                 shape = declared.type.tensor_type.shape
                 shape.dim.extend(TensorShapeProto.Dimension(dim_value=n) for n in value.shape)
                 shape.SetInParent()  # a scalar has no dimension
@@ -192,10 +193,10 @@ def _is_ranked(declared: ValueInfoProto) -> bool:
 
 def _fill(tensor: TensorProto, folder: Path) -> None:
     """Read a tensor that stays on disk."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    with (folder / entries["location"]).open("rb") as file:
-        file.seek(int(entries["offset"]))
-        tensor.raw_data = file.read(int(entries["length"]))
+    place = entries(tensor.external_data)
+    with (folder / place["location"]).open("rb") as file:
+        file.seek(int(place["offset"]))
+        tensor.raw_data = file.read(int(place["length"]))
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
 

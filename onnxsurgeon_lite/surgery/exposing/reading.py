@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.exposing.wires import Wire
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, is_array
 
 
 @dataclass(frozen=True)
@@ -81,4 +79,4 @@ def _records(
 
 
 def _rows(table: RunValue) -> list[tuple[int, ...]]:
-    return list(map(tuple, table.tolist())) if isinstance(table, np.ndarray) else []
+    return list(map(tuple, table.tolist())) if is_array(table) else []

@@ -26,7 +26,7 @@ from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import copied, drop, is_external, is_standard
-from onnxsurgeon_lite.model.messages import declare
+from onnxsurgeon_lite.model.messages import by_name, declare
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     SizeInference,
@@ -227,9 +227,7 @@ class _Resolving:
         # `unk__7` -> its number or expression, wherever it appears again
         self.names = dict[str, int | str]()  # of onnx's unknown sizes
         self.data = dict[str, dict[int, Array]]()  # value -> trial -> its numbers
-        self.initializers = {
-            tensor.name: tensor for tensor in index.model.structure().graph.initializer
-        }
+        self.initializers = by_name(index.model.structure().graph.initializer)
         self.constant = cache(self._constant)
         self.known = cache(self._known)
         self.made = dict[Hashable, _Made]()

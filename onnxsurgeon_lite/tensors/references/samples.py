@@ -159,7 +159,7 @@ class Samples:
         """Return what was yielded for an input, with the first axis, of one, where only that lacks."""
         rank, first = self.axes.get(name, (0, None))
         # [3, 224, 224] for an input [1, 3, 224, 224]
-        lacks = isinstance(value, np.ndarray) and value.ndim == rank - 1 and first in (None, 1)
+        lacks = is_array(value) and value.ndim == rank - 1 and first in (None, 1)
         return np.expand_dims(value, 0) if lacks else value
 
 
@@ -251,7 +251,7 @@ def _stack(entry: Entry) -> Rows:
     if entry.size > _IN_MEMORY and isinstance(place, partial) and place.func is read_npz:
         return _unpacked(*place.args)
     found = entry.read()
-    return found if isinstance(found, np.ndarray) else np.empty(())
+    return found if is_array(found) else np.empty(())
 
 
 def _unpacked(archive: zipfile.ZipFile, member: str) -> Array:

@@ -30,7 +30,7 @@ from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored, Wide, is_array, rms
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, Wide, is_array, rms, wide
 from onnxsurgeon_lite.tensors.grid import Grid
 
 _RUNS = 8  # with noise
@@ -196,7 +196,7 @@ class Examination:
         grid = self.values.quantizers.grids.get(name)
         if pair is None or grid is None or not is_array(reference):
             return pair
-        value, wanted = np.asarray(actual, np.float64), reference.astype(np.float64)
+        value, wanted = np.asarray(actual, np.float64), wide(reference)
         if wanted.shape != value.shape:
             return pair
         low, high = grid.range(value.shape)
@@ -445,7 +445,7 @@ def _one_each(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def _seen(grid: Grid | None, array: Array) -> Wide:
-    return array.astype(np.float64) if grid is None else grid.clipped(array)
+    return wide(array) if grid is None else grid.clipped(array)
 
 
 def _difference(one: Wide, other: Wide) -> Wide:
@@ -455,8 +455,8 @@ def _difference(one: Wide, other: Wide) -> Wide:
 
 
 def _finite(array: Array) -> Wide:
-    wide = array.astype(np.float64)
-    return np.where(np.isfinite(wide), wide, 0.0)
+    numbers = wide(array)
+    return np.where(np.isfinite(numbers), numbers, 0.0)
 
 
 def _equal(actual: Stored, expected: Stored) -> bool:

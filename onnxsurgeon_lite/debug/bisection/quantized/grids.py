@@ -68,14 +68,16 @@ def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
             unknown = "; which of both is wrong is not known, as there is no reference"
             yield Suspect(name, last, _unlike(index.nodes[last], behind, before, unknown), first)
             continue
-        wide, quantum = stored.astype(np.float64), before.quantum(stored.shape)
+        numbers, quantum = wide(stored), before.quantum(stored.shape)
         # send the reference through both: within the range it must come back to half a quantum
         made = behind.numbers(before.integers(stored))
-        inside = ~before.outside(stored) & np.isfinite(wide)
-        if not (np.abs(made - wide) > _HALF * quantum + np.abs(wide) * 2.0**-22)[inside].any():
+        inside = ~before.outside(stored) & np.isfinite(numbers)
+        if not (np.abs(made - numbers) > _HALF * quantum + np.abs(numbers) * 2.0**-22)[
+            inside
+        ].any():
             continue
         # the one whose range fits the reference worse is wrong; of equals the second
-        wrong_first = _misfit(before, wide) > _misfit(behind, wide) * 1.01
+        wrong_first = _misfit(before, numbers) > _misfit(behind, numbers) * 1.01
         position, own, other = (first, before, behind) if wrong_first else (last, behind, before)
         yield Suspect(name, position, _unlike(index.nodes[position], own, other))
 
@@ -152,27 +154,27 @@ def saturations(values: FloatValues) -> Iterator[Saturation]:
 
 
 def _saturation(node: NodeProto, grid: Grid, stored: Array) -> Saturation | None:
-    wide = stored.astype(np.float64)
+    numbers = wide(stored)
     if (grid.zero == grid.low).all():
-        wide = np.maximum(wide, 0)  # a ReLU is merged
-    count = int(grid.outside(wide).sum())
-    if not count or not np.isfinite(wide).all():
+        numbers = np.maximum(numbers, 0)  # a ReLU is merged
+    count = int(grid.outside(numbers).sum())
+    if not count or not np.isfinite(numbers).all():
         return None
-    clipped = wide - grid.clipped(wide)
-    rounding = rms(grid.quantum(wide.shape)) * _UNIFORM
+    clipped = numbers - grid.clipped(numbers)
+    rounding = rms(grid.quantum(numbers.shape)) * _UNIFORM
     # A calibration cuts off a few outliers on purpose. It is a fault if many elements are cut off, and this costs far
     # more than rounding does.
-    much = count > 1 and count >= _SHARE * wide.size
+    much = count > 1 and count >= _SHARE * numbers.size
     fault = much and rms(clipped) > _CLIPS * rounding
-    low, high = (float(end.reshape(-1)[0]) for end in grid.range(wide.shape))
-    needed = min(float(wide.min()), 0.0), max(float(wide.max()), 0.0)
+    low, high = (float(end.reshape(-1)[0]) for end in grid.range(numbers.shape))
+    needed = min(float(numbers.min()), 0.0), max(float(numbers.max()), 0.0)
     scale = (needed[1] - needed[0]) / (grid.high - grid.low)
     because = (
-        f"{count} of {wide.size} elements ({100 * count / wide.size:.3g}%) are beyond {low:.6g} to {high:.6g}; "
+        f"{count} of {numbers.size} elements ({100 * count / numbers.size:.3g}%) are beyond {low:.6g} to {high:.6g}; "
         f"the reference needs {needed[0]:.6g} to {needed[1]:.6g}, a scale of {scale:.6g}"
     )
     zero = round(float(grid.low) - needed[0] / scale)
-    return Saturation(node, wide.size, count, fault, because, scale, zero)
+    return Saturation(node, numbers.size, count, fault, because, scale, zero)
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -
             continue  # it is the quantized weight itself, or has no scale that could be named
         if list(tensor.dims) != list(integers.dims) or len(tensor.dims) < 2:
             continue
-        right = theirs.model.array(tensor).astype(np.float64)
+        right = wide(theirs.model.array(tensor))
         finding = _unlike_weight(node, quantizers.grids[name], index.model.array(integers), right)
         if finding is not None:
             yield Suspect(next(n for n in index.nodes[users[0]].output if n), users[0], finding)
@@ -236,16 +238,14 @@ def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -
 # difference follow the integers (`slope`), a wrong zero point shifts it (`shift`); the better of both fits is the
 # finding. Integers at the ends of the range are left out: they may be cut off.
 def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) -> Finding | None:
-    wide = integers.astype(np.float64)
-    steps = wide - grid.origin(integers.shape)
+    numbers = wide(integers)
+    steps = numbers - grid.origin(integers.shape)
     error = right / grid.quantum(integers.shape) - steps  # in quanta
-    inside = (wide > grid.low) & (wide < grid.high)
+    inside = (numbers > grid.low) & (numbers < grid.high)
     if not inside.any() or np.abs(error[inside]).max() <= _HALF + 1e-2:
         return None
     axis = grid.axis if grid.scale.ndim == 1 else None
-    rows = [
-        _rows(np.where(inside, a, 0.0), axis) for a in (error, steps, inside.astype(np.float64))
-    ]
+    rows = [_rows(np.where(inside, a, 0.0), axis) for a in (error, steps, wide(inside))]
     power, count = (rows[1] ** 2).sum(1), rows[2].sum(1)
     slope = np.divide((rows[0] * rows[1]).sum(1), power, out=np.zeros(len(power)), where=power > 0)
     shift = np.divide(rows[0].sum(1), count, out=np.zeros(len(count)), where=count > 0)
