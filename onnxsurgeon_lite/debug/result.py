@@ -206,6 +206,11 @@ class Culprit:
         return {finding.verdict for finding in self.findings}
 
     @property
+    def comparison(self) -> Comparison | None:
+        """Its value against the reference; None where it was not compared."""
+        return next((v.comparison for v in self.values if v.name == self.value), None)
+
+    @property
     def harmless(self) -> bool:
         """True when the findings clear the node; an optimizer that rounds differently is harmless too."""
         leading = [f.verdict for f in self.findings if f.verdict != "optimizer"][:1]

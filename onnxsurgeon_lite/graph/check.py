@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     described,
     function_path,
+    has_shape,
     opset_versions,
 )
 from onnxsurgeon_lite.graph.lint import LintFinding, find
@@ -119,7 +120,7 @@ def _explained(index: GraphIndex) -> str:
     graph = index.model.proto.graph
     for kind, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
-            if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            if not has_shape(value.type):
                 return f"{kind} {value.name!r} declares no shape"
     return _of_a_later_opset(index, versions.get("", 0))
 

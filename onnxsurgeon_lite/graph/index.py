@@ -161,6 +161,11 @@ class GraphIndex:
         """The main graph."""
         return self.model.proto.graph
 
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators."""
+        return onnx_opset(self.model.proto)
+
     @cached_property
     def named(self) -> dict[str, list[int]]:
         """Name -> the nodes with this name."""

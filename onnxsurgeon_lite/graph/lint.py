@@ -10,7 +10,6 @@ from onnx import NodeProto, TensorProto, TypeProto
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     has_shape,
-    onnx_opset,
     symbols_of,
     tensor_type,
 )
@@ -205,7 +204,7 @@ def trains(index: GraphIndex, node: NodeProto) -> bool:
     if not is_standard(node):
         return False
     if node.op_type == "BatchNormalization":
-        return normalizes_by_batch(node, onnx_opset(index.model.proto))
+        return normalizes_by_batch(node, index.opset)
     if node.op_type != "Dropout" or len(node.input) < 3:
         return False
     mode = held(index, node.input[2])  # training_mode, if it is constant

@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.names import joined
@@ -96,7 +96,7 @@ def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
         names, given = map(joined, (theirs, ours))
         yield f"the other model's inputs are fed in order: {names} as {given}"
     # a default value may differ between opsets, for example the axis of Softmax before and since 13
-    opsets = onnx_opset(index.model.proto), onnx_opset(other.model.proto)
+    opsets = index.opset, other.opset
     sides = [{n.op_type: n for n in i.nodes if is_standard(n)} for i in (index, other)]
     for op_type in sorted(sides[0].keys() & sides[1].keys()) if len(set(opsets)) > 1 else ():
         written = [{a.name for a in side[op_type].attribute} for side in sides]

@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, helper
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.block_quantized import NAMES, ROWS, blocks_of
 from onnxsurgeon_lite.graph.bodies import bodies_below
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import (
     DEQUANTIZE,
     DYNAMIC,
@@ -281,7 +281,7 @@ class _Floats:
             return
         result = self._named(integer)
         # since opset 11 the limits are inputs
-        if onnx_opset(self.index.model.proto) < 11:
+        if self.index.opset < 11:
             yield helper.make_node("Clip", [name], [result], min=ends[0], max=ends[1])
             return
         names = [

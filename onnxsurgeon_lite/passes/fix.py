@@ -21,7 +21,7 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.check import begin_check, require_valid
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, tensor_type
+from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model, by_name, function_key, is_standard, plain_domain, walk
@@ -226,7 +226,7 @@ def _defaults(graph: GraphProto) -> Iterable[str]:
     for info in graph.input:
         tensor = defaults.get(info.name)
         if tensor is not None and (
-            contradicts(info.type, tensor_type(tensor)) or _lacks_shape(info.type)
+            contradicts(info.type, tensor_type(tensor)) or not has_shape(info.type)
         ):
             info.type.CopyFrom(tensor_type(tensor))
             yield f"the type of input {info.name!r} follows its default"
@@ -288,7 +288,7 @@ def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
 def _ranked(result: Model) -> Iterable[str]:
     """Give an input without a shape open dimensions, if only one number of them fits what reads it."""
     declared = {info.name for info in result.proto.graph.value_info}
-    for info in filter(lambda info: _lacks_shape(info.type), result.proto.graph.input):
+    for info in filter(lambda info: not has_shape(info.type), result.proto.graph.input):
         kind, fitting = info.type.tensor_type, []
         # each number of open axes in turn: do all readers accept it
         for rank in range(_MOST_AXES):
@@ -303,7 +303,7 @@ def _ranked(result: Model) -> Iterable[str]:
 
 
 def _require_shapes(proto: ModelProto) -> None:
-    for info in filter(lambda info: _lacks_shape(info.type), proto.graph.input):
+    for info in filter(lambda info: not has_shape(info.type), proto.graph.input):
         raise GraphError(
             f"cannot be fixed: input {info.name!r} declares no shape, and several fit its readers",
             f"say it: onnxdbg edit set-shape MODEL {command(info.name)}=N,3,224,224",
@@ -378,7 +378,7 @@ def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:
     # a sequence or map has no dtype of its own
     lacks_dtype = not declared.tensor_type.elem_type
     lacks_dtype &= declared.WhichOneof("value") in (None, "tensor_type")
-    lacks = lacks_dtype or _lacks_shape(declared) > _lacks_shape(inferred)
+    lacks = lacks_dtype or has_shape(declared) < has_shape(inferred)
     return not (lacks or contradicts(declared, inferred))
 
 
@@ -387,7 +387,3 @@ def _declared(model: Model) -> list[ValueInfoProto]:
     graph = model.proto.graph
     given = set(sources(graph))
     return [info for info in chain(graph.value_info, graph.output) if info.name not in given]
-
-
-def _lacks_shape(kind: TypeProto) -> bool:
-    return kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape")

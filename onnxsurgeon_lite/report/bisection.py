@@ -202,7 +202,7 @@ def _headline(culprit: Culprit) -> str:
         # the fault may also lie on the way to any of them
         either = ", or what follows it" if culprit.verdict == "wrong node" else ""
         made = f"{what}{either}, seen at {seen}"
-    compared = _compared(culprit)
+    compared = culprit.comparison
     if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
@@ -246,7 +246,7 @@ def _details(
     yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings[:1])
     yield from (f"  evidence: {finding.because}" for finding in culprit.findings[1:])
     yield from _causes(culprit)
-    compared = _compared(culprit)
+    compared = culprit.comparison
     if compared is not None:
         yield from explain(culprit.value, compared)[1:]
     if place := place_text(culprit.scope, culprit.class_name, culprit.source):
@@ -358,7 +358,3 @@ def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:
 def _node(culprit: Culprit) -> str:
     named = f" {culprit.name!r}" if culprit.name else ""
     return f"{culprit.op_type}{named} ({culprit.id})"
-
-
-def _compared(culprit: Culprit) -> Comparison | None:
-    return next((v.comparison for v in culprit.values if v.name == culprit.value), None)

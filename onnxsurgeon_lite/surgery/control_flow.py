@@ -12,7 +12,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_standard, walk
@@ -188,7 +188,7 @@ class _Straight:
 
     def _stack(self, row: list[str], name: str) -> Iterator[NodeProto]:
         # Each value of a row gets a new first axis; along it, they are concatenated.
-        late = onnx_opset(self.index.model.proto) >= _AXES_ARE_INPUT
+        late = self.index.opset >= _AXES_ARE_INPUT
         axes = [self._constant(f"{name}_axes", np.array([0]))] if late else []
         wide = [fresh(f"{each}_row", self.taken) for each in row]
         for each, made in zip(row, wide, strict=True):

@@ -210,7 +210,7 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
         return _SCRIPT.format(level="ORT_DISABLE_ALL", same=same, limit="")
     # run it as the look did that found the culprit
     level = "ORT_ENABLE_ALL" if result.look == "optimized" else "ORT_DISABLE_ALL"
-    compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
+    compared = culprit.comparison
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
     atol = allowed.absolute(magnitude(outputs.get(culprit.value)))
     same = _SAME.format(rtol=python(allowed.rtol), atol=python(atol))

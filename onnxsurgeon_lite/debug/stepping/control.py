@@ -15,7 +15,7 @@ from onnx import FunctionProto, GraphProto, NodeProto
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import attributes_of, integer
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape
@@ -48,7 +48,7 @@ def steps_over(index: GraphIndex, position: int) -> bool:
     if not node.attribute or not walk.bodies(node):
         return False
     known = node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
-    return not known or (node.op_type == "Scan" and onnx_opset(index.model.proto) < _FIRST_SCAN)
+    return not known or (node.op_type == "Scan" and index.opset < _FIRST_SCAN)
 
 
 @dataclass(frozen=True)

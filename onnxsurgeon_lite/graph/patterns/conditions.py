@@ -16,7 +16,7 @@ import numpy as np
 from onnx import AttributeProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex, known_size, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex, known_size
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
@@ -220,7 +220,7 @@ class Conditions:
             case ast.Call(ast.Name(name), [ast.Name(value)]) if name in _OF_VALUES:
                 return self._of_value(name, value)
             case ast.Call(ast.Name(name), []) if name == _OPSET:
-                return onnx_opset(self.index.model.proto)
+                return self.index.opset
             case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
                 given = list(map(self._value, arguments))
                 # functions of lists and arrays take time for each element

@@ -43,7 +43,7 @@ class Sight:
 
     def title(self, between: str = "against") -> str:
         """Return what the models are called."""
-        return f" {between} ".join(map(_title_of, self.models)) or "tensors"
+        return f" {between} ".join(map(title_of, self.models)) or "tensors"
 
     def begin(self, most: int) -> None:
         """Begin, in processes of their own, with what takes long: types, drawings of graphs unlike the first."""
@@ -52,7 +52,7 @@ class Sight:
             self._typed = begin_types(first)
             for other in others:
                 if is_alike(first, other):
-                    self._alike.append((other, _title_of(other), begin_types(other)))
+                    self._alike.append((other, title_of(other), begin_types(other)))
                 else:
                     self._others.append(_begin_drawing(other))
 
@@ -69,17 +69,18 @@ class Sight:
         # the nodes that matter most are drawn open; a graph that is drawn like the first shares its layout
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
         close = list(marked)[:_CLOSE]
-        drawn = graph_parts(first, _title_of(first), close, self._typed, self._alike)
+        drawn = graph_parts(first, title_of(first), close, self._typed, self._alike)
         drawn += (wait() for wait in self._others)
         return drawn
 
 
 def _begin_drawing(index: GraphIndex) -> Callable[[], GraphPart]:
     def drawn() -> GraphPart:
-        return graph_parts(index, _title_of(index), typed=partial(inferred, index))[0]
+        return graph_parts(index, title_of(index), typed=partial(inferred, index))[0]
 
     return begin("a drawing", drawn, index.model.proto.ByteSize(), otherwise=drawn)
 
 
-def _title_of(index: GraphIndex) -> str:
+def title_of(index: GraphIndex) -> str:
+    """Return what a page of a model is called."""
     return index.model.path.name if index.model.path else index.graph.name or "model"

@@ -22,6 +22,7 @@ from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node
 from onnxsurgeon_lite.report.page.graph import graph_parts
 from onnxsurgeon_lite.report.page.measures import finite, node_of, position_of
 from onnxsurgeon_lite.report.page.server import PageServer
+from onnxsurgeon_lite.report.page.sight import title_of
 from onnxsurgeon_lite.report.page.tensors import tensor_part
 from onnxsurgeon_lite.report.plain import note, out, stdout
 from onnxsurgeon_lite.runtime.choice import runtime_of
@@ -84,7 +85,7 @@ def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:
     Raises:
         UsageError: the result is not what a command printed.
     """
-    title = index.model.path.name if index.model.path else index.graph.name or "model"
+    title = title_of(index)
     found = {} if result is None else read_result(result)
     count = len(index.nodes)
     # a result may be of another model: nodes that this one lacks are left out

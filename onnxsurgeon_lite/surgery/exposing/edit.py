@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.bodies import (
     inner_values,
     iterations_of,
 )
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.model import Model, copied, walk
 from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
@@ -71,11 +71,6 @@ class Demand:
             op_type = f"the body {inside.body!r} of {op_type}"
         kinds = self.kinds if inside.body == FUNCTION else self.kinds + (op_type,)
         return Demand(inner.index, f"{self.path}/{inside.path}".lstrip("/"), kinds)
-
-    @property
-    def opset(self) -> int:
-        """The version of ONNX's own operators in this graph."""
-        return onnx_opset(self.index.model.proto)
 
     @property
     def loops(self) -> int:
@@ -157,9 +152,9 @@ def _obstacle(demand: Demand, value: str) -> EditError | None:
         return EditError(f"{name!r} cannot be exposed from {other}", hint)
     kind = demand.index.type_of(value)
     least = _OPSET + 1 if is_sequence(kind) else _OPSET  # Identity passes sequences since then
-    if demand.kinds and demand.opset < least:
+    if demand.kinds and demand.index.opset < least:
         hint = f"convert the model first: onnxdbg edit opset MODEL {least}"
-        what = f"at opset {demand.opset}, where If and Loop cannot pass sequences"
+        what = f"at opset {demand.index.opset}, where If and Loop cannot pass sequences"
         return EditError(f"{name!r} cannot be exposed {what}", hint)
     if demand.kinds and not element_type(kind).elem_type:
         what = "its type is unknown" if kind is None else "it is not a tensor"
@@ -315,7 +310,7 @@ class _Exposer:
         function.node.extend(bound_nodes(original, node))
         if "" not in opset_versions(function.opset_import):
             # the new nodes are ONNX's own
-            function.opset_import.add(version=max(inner.opset, _OPSET))
+            function.opset_import.add(version=max(inner.index.opset, _OPSET))
         own = NewNodes(self.taken)
         wires = self._body(inner, function.node, own)
         self._complete(node, len(function.output))

@@ -22,7 +22,7 @@ from onnx import (
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import NodeRow, NodeTable
 from onnxsurgeon_lite.model import Model, copied, function_key, is_external, walk
@@ -88,7 +88,7 @@ class _Tracer:
             if opset_versions(function.opset_import).items() <= versions
         }
         self.with_bodies = {"If": self._if, "Loop": self._loop}
-        if onnx_opset(model.proto) >= _SCAN:
+        if self.index.opset >= _SCAN:
             self.with_bodies["Scan"] = self._scan
         # Nodes without attributes that read the same states make the same states. The key has the identities of these,
         # so they are kept, beside what the node makes.

@@ -123,7 +123,7 @@ def _blocks(index: GraphIndex, node: NodeProto) -> Blocks | None:
     if isinstance(found, str) or (found.grid.zero != np.rint(found.grid.zero)).any():
         return None
     is_half = found.dtype != np.float32
-    return None if is_half and onnx_opset(index.model.proto) < _HALVES else found
+    return None if is_half and index.opset < _HALVES else found
 
 
 def _parts(
