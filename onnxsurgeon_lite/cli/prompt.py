@@ -20,7 +20,6 @@ from onnxsurgeon_lite.repl.session import Verbs
 from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.model.loading import HeldPath
     from onnxsurgeon_lite.repl.session import PromptSession
 
 _ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
@@ -94,7 +93,14 @@ class PromptVerbs(Verbs):
 
         def run(**given: object) -> None:
             if its is not None:
-                here = self._model()
+                from onnxsurgeon_lite.model.loading import HeldPath
+
+                # under its file's name, or that of its edited copy
+                source = self._session.source.path or Path("model.onnx")
+                if self._session.model.history.steps:
+                    source = source.with_name(f"{source.stem}.edited{source.suffix}")
+                here = HeldPath(source)
+                here.model = replace(self._session.model.current, path=source)
                 guests = cast("list[Path]", given.get("models", []))
                 given[its] = [here] + guests if its == "models" else here
             with self._inputs(given):
@@ -106,17 +112,6 @@ class PromptVerbs(Verbs):
             if name != its or its == "models"
         }
         return options.spelled(function, run, lambda: own)
-
-    def _model(self) -> "HeldPath":
-        """The session's model under its file's name, or that of its edited copy."""
-        from onnxsurgeon_lite.model.loading import HeldPath
-
-        source = self._session.source.path or Path("model.onnx")
-        if self._session.model.history.steps:
-            source = source.with_name(f"{source.stem}.edited{source.suffix}")
-        held = HeldPath(source)
-        held.model = replace(self._session.model.current, path=source)
-        return held
 
     @contextmanager
     def _inputs(self, given: dict[str, object]) -> Iterator[None]:

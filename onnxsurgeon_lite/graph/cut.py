@@ -72,23 +72,18 @@ def boundary(index: GraphIndex, nodes: Collection[int]) -> tuple[list[str], list
     # dict.fromkeys: each once, in order
     made = dict.fromkeys(index.outputs_of(sorted(inside)))
     read = dict.fromkeys(n for n in index.inputs_of(sorted(inside)) if n not in made)
-    moving = _moving(index)  # constants need not be inputs of the part
+    # what inputs and random numbers determine: constants need not be inputs of the part
+    moving = {name for name in index.inputs if name not in index.initializers}
+    for position in index.order:
+        node = index.nodes[position]
+        if node.op_type in RANDOM or not moving.isdisjoint(index.needs[position]):
+            moving.update(filter(None, node.output))
     users = index.readers(made)
     # read outside, or a result of the graph
     outputs = [n for n in made if n in index.outputs or not inside.issuperset(users[n])]
     if not outputs:
         raise CutError("nothing reads what these nodes make", "name values with --outputs")
     return [name for name in read if name in moving], outputs
-
-
-def _moving(index: GraphIndex) -> set[str]:
-    """Return the values that are not the same in each run: those that depend on inputs or random numbers."""
-    moving = {name for name in index.inputs if name not in index.initializers}
-    for position in index.order:
-        node = index.nodes[position]
-        if node.op_type in RANDOM or not moving.isdisjoint(index.needs[position]):
-            moving.update(filter(None, node.output))
-    return moving
 
 
 def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:

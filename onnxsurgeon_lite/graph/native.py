@@ -527,22 +527,19 @@ def _work_for(caller: int, connection: socket.socket) -> NoReturn:
         # handlers of the caller make no sense here
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
-        _hold_only(connection.fileno())
+        # others may wait for the ends of all other files, or hold locks
+        kept = connection.fileno()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):  # standard input and output, too
+            os.dup2(nothing, standard)
+        os.closerange(3, kept)
+        os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
         end_with_parent()
         # the caller may have ended between the fork and `end_with_parent`
         if os.getppid() == caller:
             serve(connection.makefile("rwb"), _data_size())
     finally:
         os._exit(0)
-
-
-def _hold_only(kept: int) -> None:
-    """Close all files but one: others may wait for their ends, or hold locks."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):  # standard input and output, too
-        os.dup2(nothing, standard)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _data_size() -> int:

@@ -148,7 +148,16 @@ class Builder:
         for value in filter(None, node.inputs):
             if value not in names:
                 names[value] = f"input {len(names)}"
-                self._declare(part, value, names[value])
+                name = names[value]
+                # by identity: values with equal fields are different values
+                constant = next(
+                    (tensor for known, tensor in self._constants if known is value), None
+                )
+                if constant is None:
+                    part.graph.input.add(name=name, type=self._types.get(value))
+                else:
+                    part.graph.initializer.append(constant)
+                    part.graph.initializer[-1].name = name
         index = GraphIndex.of(Model(part))
         # a body is not complete yet, so its node cannot be checked
         if any(isinstance(attribute, Builder) for attribute in node.attributes.values()):
@@ -163,15 +172,6 @@ class Builder:
         for value, name in zip(node.outputs, outputs, strict=True):
             if name in types:
                 self._types[value] = types[name]
-
-    def _declare(self, part: ModelProto, value: BuiltValue, name: str) -> None:
-        # by identity: values with equal fields are different values
-        constant = next((tensor for known, tensor in self._constants if known is value), None)
-        if constant is None:
-            part.graph.input.add(name=name, type=self._types.get(value))
-        else:
-            part.graph.initializer.append(constant)
-            part.graph.initializer[-1].name = name
 
     def _proto(self) -> ModelProto:
         opsets = {"": self.opset} | self.domains

@@ -312,7 +312,18 @@ def add_guest(
     _rename_functions(result.proto, guest.proto, notes)
     result.files.update(_distinct_places(result, guest))
     _add_graph(result.proto.graph, guest.proto.graph, linked)
-    _add_model(result.proto, guest.proto)
+    proto, other = result.proto, guest.proto
+    imported = opset_versions(proto.opset_import)
+    proto.opset_import.extend(
+        o for o in other.opset_import if plain_domain(o.domain) not in imported
+    )
+    proto.ir_version = max(proto.ir_version, other.ir_version)
+    proto.functions.extend(other.functions)
+    for field in ("training_info", "configuration"):
+        known = getattr(proto, field, [])  # onnx before 1.18 has no configurations
+        known.extend(message for message in getattr(other, field, ()) if message not in known)
+    _add_notes(proto, other, other.graph.name)
+    proto.MergeFromString(unknown_fields(other))
 
 
 def _make_room(
@@ -432,20 +443,6 @@ def _add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
         getattr(graph, field).extend(getattr(guest, field))
     _add_notes(graph, guest, guest.name)
     graph.MergeFromString(unknown_fields(guest))
-
-
-def _add_model(proto: ModelProto, guest: ModelProto) -> None:
-    imported = opset_versions(proto.opset_import)
-    proto.opset_import.extend(
-        o for o in guest.opset_import if plain_domain(o.domain) not in imported
-    )
-    proto.ir_version = max(proto.ir_version, guest.ir_version)
-    proto.functions.extend(guest.functions)
-    for field in ("training_info", "configuration"):
-        known = getattr(proto, field, [])  # onnx before 1.18 has no configurations
-        known.extend(message for message in getattr(guest, field, ()) if message not in known)
-    _add_notes(proto, guest, guest.graph.name)
-    proto.MergeFromString(unknown_fields(guest))
 
 
 def _add_notes(target: ModelProto | GraphProto, source: ModelProto | GraphProto, name: str) -> None:

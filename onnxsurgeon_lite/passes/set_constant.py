@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
-from onnx import AttributeProto, NodeProto, TensorProto, TensorShapeProto
+from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -155,14 +155,11 @@ def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None
     # a declared shape follows the new numbers
     for info in chain(graph.input, graph.value_info):
         if info.name == value and info.type.tensor_type.HasField("shape"):
-            _declare(info.type.tensor_type.shape, new)
-
-
-def _declare(shape: TensorShapeProto, tensor: TensorProto) -> None:
-    if [dim.dim_value for dim in shape.dim] != list(tensor.dims):
-        del shape.dim[:]
-        for size in tensor.dims:
-            shape.dim.add(dim_value=size)
+            shape = info.type.tensor_type.shape
+            if [dim.dim_value for dim in shape.dim] != list(new.dims):
+                del shape.dim[:]
+                for size in new.dims:
+                    shape.dim.add(dim_value=size)
 
 
 def fill(node: NodeProto, new: TensorProto) -> None:

@@ -143,22 +143,18 @@ class _Noops:
     def _returned(self, position: int, row: NodeRow) -> str | None:
         """Return the input that a node returns."""
         if row.op_type in _NEUTRAL:
-            return self._neutral(row)
+            # one of two operands, where the other is 0, or 1
+            number, places = _NEUTRAL[row.op_type]
+            for place in places if len(row.needs) > 1 else ():
+                other, value = row.needs[place], row.needs[1 - place]
+                if self._is_all(other, number) and self.same_type(value, row.outputs[0]):
+                    return value
+            return None
         node = self.index.nodes[position]
         first = str(node.input[0]) if node.input else ""
         if row.op_type in _ONE_INPUT:
             return first if len(node.input) == 1 else None
         return first if first and _TESTS[row.op_type](self, node) else None
-
-    def _neutral(self, row: NodeRow) -> str | None:
-        """Return the operand that a node returns because the other one is 0, or 1."""
-        # row.needs: the two operands
-        number, places = _NEUTRAL[row.op_type]
-        for place in places if len(row.needs) > 1 else ():
-            other, value = row.needs[place], row.needs[1 - place]
-            if self._is_all(other, number) and self.same_type(value, row.outputs[0]):
-                return value
-        return None
 
     def _is_all(self, name: str, number: int) -> bool:
         """Return whether a value is a constant in memory that holds nothing but a number."""

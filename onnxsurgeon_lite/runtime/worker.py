@@ -235,7 +235,12 @@ class Worker:
     ) -> Reply:
         """Store a value under a name; its bytes follow, unless it holds strings."""
         if strings is not None:
-            self.store[name] = _string_tensor(strings, shape)
+            import onnx
+
+            # the output of a node: onnxruntime has no other way
+            encoded = [text.encode() for text in strings]
+            tensor = onnx.TensorProto(data_type=_STRING, dims=shape, string_data=encoded)
+            self.store[name] = _run_node("Constant", [], value=tensor)
             return {}, []
         self.store[name] = self._read(data_type, shape)
         return {}, []
@@ -422,15 +427,6 @@ def _elements(value: ort.OrtValue) -> list[ort.OrtValue]:
 
 def _position(number: int) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy(np.array(number, np.int64))
-
-
-def _string_tensor(strings: list[str], shape: list[int]) -> ort.OrtValue:
-    """Make an OrtValue of strings as the output of a node: onnxruntime has no other way."""
-    import onnx
-
-    encoded = [text.encode() for text in strings]
-    tensor = onnx.TensorProto(data_type=_STRING, dims=shape, string_data=encoded)
-    return _run_node("Constant", [], value=tensor)
 
 
 def _run_node(

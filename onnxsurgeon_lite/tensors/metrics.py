@@ -43,25 +43,22 @@ class Block:
         self.power = self._power()
         # only where something is not finite: the usual case costs one sum
         if not math.isfinite(sum(self.power)):
-            self._leave_out()
+            # count that, and put 0 in its place
+            x, y = self.x, self.y
+            finite = np.isfinite(x) & np.isfinite(y)
+            self.finite = int(finite.sum())
+            self.counts = [
+                int(hits.sum()) for hits in chain(map(np.isnan, (x, y)), map(np.isinf, (x, y)))
+            ]
+            # both Inf of one sign, or both NaN, are equal
+            self.bad = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
+            # 0 on both sides is no difference
+            self.x = np.where(finite, x, 0.0)
+            self.y = np.where(finite, y, 0.0)
+            self.power = self._power()
 
     def _power(self) -> list[float]:
         return [float(np.vdot(side, side).real) for side in (self.x, self.y)]
-
-    def _leave_out(self) -> None:
-        """Count what is not finite, and put 0 in its place."""
-        x, y = self.x, self.y
-        finite = np.isfinite(x) & np.isfinite(y)
-        self.finite = int(finite.sum())
-        self.counts = [
-            int(hits.sum()) for hits in chain(map(np.isnan, (x, y)), map(np.isinf, (x, y)))
-        ]
-        # both Inf of one sign, or both NaN, are equal
-        self.bad = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
-        # 0 on both sides is no difference
-        self.x = np.where(finite, x, 0.0)
-        self.y = np.where(finite, y, 0.0)
-        self.power = self._power()
 
     @cached_property
     def error(self) -> Numbers:

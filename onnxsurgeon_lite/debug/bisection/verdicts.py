@@ -502,7 +502,13 @@ def _amplification(e: Evidence) -> str:
         return f"its operands cancel: rounding them costs {_lost(e):.2g} of the result"
     if not _propagated(e) or e.exact is None or not e.agree(e.actual, e.exact):
         return ""
-    gain = _gain(e)
+    # how the error grows from inputs to output, in units of the tolerance
+    before = [
+        _share(a, r, e.tolerance) for a, r in e.inputs.values() if is_array(a) and is_array(r)
+    ]
+    after = _share(e.actual, e.reference, e.tolerance)
+    largest = max(before, default=0.0)
+    gain = after / largest if largest else 0.0
     if gain < _GAIN:
         return ""
     return f"correct on reference inputs; the errors of its inputs grow {gain:.3g}-fold, in float64 too"
@@ -522,16 +528,6 @@ def _own_error(e: Evidence) -> bool:
 
 def _propagated(e: Evidence) -> bool:
     return e.local is not None and e.agree(e.local, e.reference)
-
-
-def _gain(e: Evidence) -> float:
-    """Return the growth of the error from inputs to output, in units of the tolerance."""
-    before = [
-        _share(a, r, e.tolerance) for a, r in e.inputs.values() if is_array(a) and is_array(r)
-    ]
-    after = _share(e.actual, e.reference, e.tolerance)
-    largest = max(before, default=0.0)
-    return after / largest if largest else 0.0
 
 
 def _share(actual: Array, reference: Array, tolerance: Tolerance | None) -> float:

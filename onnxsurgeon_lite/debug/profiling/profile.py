@@ -1,7 +1,7 @@
 """Time a model by the runtime's own profiler, and give each kernel back to the nodes that it computes."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
@@ -101,21 +101,19 @@ class _Attribution:
         # of the kernels of a part, the one that computes most gets the arithmetic and the weights
         for part in parts(self.original, (named[name] for name in nodes if name in named)):
             members = [nodes[name] for name in part.kernels]
-            self._place(part.positions, members)
+            # where they come from
+            positions = part.positions
+            origins = [self.original.origins[position] for position in positions]
+            origin = next((o for o in origins if o.known), origins[0] if origins else UNKNOWN)
+            for node in members:
+                node.covers += [self.original.node_id(position) for position in positions]
+                node.place, node.modules = str(origin), origin.around()
             main = max(part.kernels, key=lambda k: (_macs_of(kernels[k]) or 0, seconds[k]))
-            nodes[main].cost += self._cost(part.positions, kernels[main], shapes)
+            nodes[main].cost += self._cost(positions, kernels[main], shapes)
         held, peak = _live(kernels, self.executed, list(nodes.values()))
         path = str(self.original.model.path or self.original.graph.name)
         total = median(run.seconds for run in runs)
         return Profile(path, len(runs), total, list(nodes.values()), held, peak)
-
-    def _place(self, positions: Sequence[int], nodes: Iterable[ProfiledNode]) -> None:
-        """Say of kernels where they come from."""
-        origins = [self.original.origins[position] for position in positions]
-        origin = next((o for o in origins if o.known), origins[0] if origins else UNKNOWN)
-        for node in nodes:
-            node.covers += [self.original.node_id(position) for position in positions]
-            node.place, node.modules = str(origin), origin.around()
 
     def _cost(self, positions: Sequence[int], kernel: Kernel, shapes: Mapping[str, Shape]) -> Cost:
         """Return what nodes of the model compute, and the weights that they are the first to read."""
@@ -124,7 +122,13 @@ class _Attribution:
         is_padded = kernel.name.endswith("_nchwc")  # its channels are a multiple of the block
         if None in counts and not is_padded and (own := _macs_of(kernel)):
             counts = [own]
-        weights = self._weights(positions)
+        # a weight counts for the first nodes that read it; the trace leaves packed ones out
+        read = self.original.read_by(positions)
+        tensors = self.original.initializers
+        new = {name for name in read if name in tensors} - self._counted
+        self._counted |= new
+        kinds = {n: tensor_type(tensors[n]).tensor_type.elem_type for n in new}
+        weights = sum(byte_count(kinds[n], tensors[n].dims) for n in new)
         return Cost(0.0, sum(count or 0 for count in counts), counts.count(None), weights, weights)
 
     def _shapes(self) -> dict[str, Shape]:
@@ -143,15 +147,6 @@ class _Attribution:
         found = ((name, fixed_shape(kind)) for name, kind in index.types.items())
         weights = {name: tuple(t.dims) for name, t in self.original.initializers.items()}
         return {name: shape for name, shape in found if shape is not None} | weights
-
-    def _weights(self, covered: Collection[int]) -> int:
-        """Return the bytes of the weights that nodes are the first to read; the trace leaves packed ones out."""
-        read = self.original.read_by(covered)
-        tensors = self.original.initializers
-        new = {name for name in read if name in tensors} - self._counted
-        self._counted |= new
-        kinds = {n: tensor_type(tensors[n]).tensor_type.elem_type for n in new}
-        return sum(byte_count(kinds[n], tensors[n].dims) for n in new)
 
     def _macs(self, position: int, shapes: Mapping[str, Shape]) -> int | None:
         node = self.original.nodes[position]

@@ -188,7 +188,13 @@ class _Partial:
             # the pair goes if no quantized layer makes or reads the value; -1 is an input of the model
             around = {self.index.producer.get(source, -1)}.union(self.index.users(behind))
             if not around & kept:
-                self._bypass(result, behind, source)
+                node = result.graph.node[self.index.producer[behind]]
+                assert node.op_type == DEQUANTIZE
+                # Quantizers merge a Relu into the range of the pair behind it: without the pair it must come back.
+                origin = self._origin(behind, self.theirs.producer)
+                merged = self.theirs.operator_of(origin) in _RELU and source in self.index.producer
+                cuts = merged and self.index.operator_of(source) not in _RELU
+                node.CopyFrom(helper.make_node("Relu" if cuts else "Identity", [source], [behind]))
         return result
 
     def _float_weight(self, name: str) -> TensorProto | None:
@@ -200,13 +206,3 @@ class _Partial:
         if not is_float(numpy_dtype(other.data_type)):  # the other model is quantized, too
             return None
         return from_array(self.theirs.model.array(other), f"{name}\x01float")
-
-    def _bypass(self, model: ModelProto, behind: str, source: str) -> None:
-        """Replace a pair of quantizers by nothing, or by the Relu that it stands for."""
-        node = model.graph.node[self.index.producer[behind]]
-        assert node.op_type == DEQUANTIZE
-        # Quantizers merge a Relu into the range of the pair behind it: without the pair it must come back.
-        origin = self._origin(behind, self.theirs.producer)
-        merged = self.theirs.operator_of(origin) in _RELU and source in self.index.producer
-        cuts = merged and self.index.operator_of(source) not in _RELU
-        node.CopyFrom(helper.make_node("Relu" if cuts else "Identity", [source], [behind]))

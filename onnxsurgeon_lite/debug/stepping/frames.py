@@ -181,7 +181,11 @@ class Frame:
         while start < len(region):
             part = self._together(region[start : start + length])
             began = perf_counter()
-            self._compute(part, wanted)
+            self.machine.working = self, part
+            produced = [n for n in self.index.outputs_of(part) if n in wanted]
+            # all that the nodes make, as a stop may show it, and what was asked for
+            keep = dict.fromkeys(n for p in part for n in chain(self.made(p), produced))
+            self.observer.fetch([], [name for name in keep if name not in self.observer.kept])
             soon = int(len(part) * _SOON / (perf_counter() - began))
             start += len(part)
             length = max(1, min(_LONGEST, 2 * length, soon, self._affordable(part)))
@@ -203,13 +207,6 @@ class Frame:
         if node.domain not in _KNOWN or (self._functions and call_key(node) in self._functions):
             return True
         return bool(node.attribute) and bool(walk.bodies(node))
-
-    def _compute(self, part: Sequence[int], wanted: set[str]) -> None:
-        self.machine.working = self, part
-        produced = [n for n in self.index.outputs_of(part) if n in wanted]
-        # all that the nodes make, as a stop may show it, and what was asked for
-        keep = dict.fromkeys(n for p in part for n in chain(self.made(p), produced))
-        self.observer.fetch([], [name for name in keep if name not in self.observer.kept])
 
     def _affordable(self, part: Sequence[int]) -> int:
         """Return how many nodes like these fill a quarter of the budget."""

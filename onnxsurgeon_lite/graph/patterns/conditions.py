@@ -19,7 +19,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, known_size
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array
+from onnxsurgeon_lite.tensors.dtypes import is_array
 
 NOT_KNOWN = "is not known: "
 """In the message on a condition that cannot be decided."""
@@ -289,16 +289,13 @@ class Conditions:
             return self.numbers[name]
         if name not in self.values:
             raise Unbound(f"{name!r} is not given")
-        array = self._array(name)
-        return array.item() if array.size == 1 else array  # a constant of one element is a number
-
-    def _array(self, name: str) -> Array:
         tensor = constant(self.index, self.values[name])
         if tensor is None:
             raise Unknown(f"{self.values[name]!r} is not a constant")
         if math.prod(tensor.dims) > _LARGEST:
             raise Unknown(f"{self.values[name]!r} is larger than what conditions read")
-        return self.index.model.array(tensor)
+        array = self.index.model.array(tensor)
+        return array.item() if array.size == 1 else array  # a constant of one element is a number
 
     def _of_value(self, function: str, name: str) -> object:
         value = self.values.get(name, "")

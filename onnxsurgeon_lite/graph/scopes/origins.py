@@ -104,7 +104,12 @@ class Provenances(Sequence[Provenance]):
         after = before and self._nearest(position, self._users.__getitem__)
         if not after:
             return origin
-        scope = _common(before + after)
+        # the innermost module that contains all of them
+        shared = takewhile(
+            lambda parts: len(set(parts)) == 1,
+            zip(*(s.split(".") for s in before + after), strict=False),
+        )
+        scope = ".".join(parts[0] for parts in shared)
         return Provenance(scope, _enclosing(scope, self._class_of), origin.frames)
 
     def _nearest(self, position: int, edges: Callable[[int], Iterable[int]]) -> list[str]:
@@ -219,14 +224,6 @@ def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str],
         return ()
     paths = [""] + Provenance(scope).around()
     return tuple((path, classes[path]) for path in paths if path in classes)
-
-
-def _common(scopes: Sequence[str]) -> str:
-    """Return the innermost module that contains all of them."""
-    shared = takewhile(
-        lambda parts: len(set(parts)) == 1, zip(*(s.split(".") for s in scopes), strict=False)
-    )
-    return ".".join(parts[0] for parts in shared)
 
 
 def _inverted(keys: Iterable[Iterable[Key]]) -> dict[Key, list[int]]:

@@ -234,7 +234,11 @@ class _Matcher:
             if name and other:
                 self._same_value(name, other)
         if self.free_inputs[0]:
-            self._pair_inputs(a, b)
+            mine, theirs = self.free_inputs
+            for name, other in zip(first.reads[a], second.reads[b], strict=False):
+                if name in mine and other in theirs:
+                    del mine[name], theirs[other]
+                    self._same_value(name, other)
         # matching goes on at the values around a new pair
         if self.spreading:
             for name, other in chain(
@@ -242,13 +246,6 @@ class _Matcher:
                 zip(first.makes[a], second.makes[b], strict=False),
             ):
                 self._reach(name, other)
-
-    def _pair_inputs(self, a: int, b: int) -> None:
-        mine, theirs = self.free_inputs
-        for name, other in zip(self.sides[0].reads[a], self.sides[1].reads[b], strict=False):
-            if name in mine and other in theirs:
-                del mine[name], theirs[other]
-                self._same_value(name, other)
 
     def _pair_unique(self, key: Key) -> None:
         """Pair free nodes whose key is unique in both graphs."""

@@ -77,17 +77,13 @@ def _with_inner(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
         yield from _with_inner(culprit.inside)
 
 
-def _positions(culprit: Culprit) -> list[data.Node]:
-    """Return the nodes that a culprit may be, the likeliest last."""
-    # the culprit itself last: `_marks` draws the last as the culprit, the others as its region
-    ids = culprit.covers or [each for each in culprit.region if each != culprit.id] + [culprit.id]
-    return list(dict.fromkeys(map(node_of, ids)))
-
-
 def _marks(culprits: Iterable[Culprit], kind: data.MarkKind) -> Iterator[data.Mark]:
     for culprit in culprits:
         yield from _marks(culprit.inside, kind)  # the first mark is chosen first
-        *region, last = _positions(culprit)
+        # the nodes that it may be, the likeliest last: itself, behind its region
+        others = [each for each in culprit.region if each != culprit.id]
+        ids = culprit.covers or [*others, culprit.id]
+        *region, last = dict.fromkeys(map(node_of, ids))
         because = "; ".join(f"{f.verdict}: {f.because}" for f in culprit.findings)
         yield data.Mark(0, last, kind, because)
         for position in region:

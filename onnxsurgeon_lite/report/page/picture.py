@@ -26,17 +26,16 @@ def picture(array: Array) -> bytes | None:
     planes = array[0] if array.ndim == 4 and len(array) else array
     if planes.ndim not in (2, 3) or not planes.size:
         return None
-    pixels = _scaled(np.asarray(planes, np.float64).reshape(-1, *sides))
-    # three channels are an image in color
-    return png(np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else _tiled(pixels[:_TILES]))
-
-
-def _scaled(planes: NDArray[np.float64]) -> Pixels:
-    """The smallest finite number black, the largest white."""
+    planes = np.asarray(planes, np.float64).reshape(-1, *sides)
+    # the smallest finite number is black, the largest white
     finite = planes[np.isfinite(planes)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     grey = (planes - low) * (255.0 / max(high - low, np.finfo(np.float64).tiny))
-    return cast(Pixels, np.nan_to_num(grey, posinf=255.0, neginf=0.0).clip(0, 255).astype(np.uint8))
+    pixels = cast(
+        Pixels, np.nan_to_num(grey, posinf=255.0, neginf=0.0).clip(0, 255).astype(np.uint8)
+    )
+    # three channels are an image in color
+    return png(np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else _tiled(pixels[:_TILES]))
 
 
 def _tiled(planes: Pixels) -> Pixels:

@@ -65,7 +65,11 @@ class Program:
         """Start the program, and return what it leaves of the wanted values."""
         # answers of the run before must not be taken for those of this one
         for old in ("feeds",) + _ANSWERS:
-            _remove(self._folder / old)
+            path = self._folder / old
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
         save_tensors(self._folder / "feeds", present(feeds))
         request = json.dumps({"wanted": list(fetch), **self._asked})
         (self._folder / "request.json").write_text(request, encoding="utf-8")
@@ -109,10 +113,3 @@ class Program:
             os.kill(os.getpid(), number)
         if code:
             raise RuntimeError(": ".join([f"the program ended with exit code {code}"] + said))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

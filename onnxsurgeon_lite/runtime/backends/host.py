@@ -76,7 +76,12 @@ class Host:
         """
         model = ModelProto.FromString(self.stream.read(size))
         for tensor in external_tensors(model):
-            _fill(tensor, Path(folder))
+            place = entries(tensor.external_data)
+            with (Path(folder) / place["location"]).open("rb") as file:
+                file.seek(int(place["offset"]))
+                tensor.raw_data = file.read(int(place["length"]))
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
         self.waiting = model, opt, threads
         # else the first feeds show the ranks
         if all(map(_is_ranked, model.graph.input)):
@@ -189,16 +194,6 @@ class Host:
 def _is_ranked(declared: ValueInfoProto) -> bool:
     kind = declared.type
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
-
-
-def _fill(tensor: TensorProto, folder: Path) -> None:
-    """Read a tensor that stays on disk."""
-    place = entries(tensor.external_data)
-    with (folder / place["location"]).open("rb") as file:
-        file.seek(int(place["offset"]))
-        tensor.raw_data = file.read(int(place["length"]))
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")
 
 
 def _failure(error: Exception) -> Header:

@@ -84,7 +84,7 @@ class Spot:
 
 
 @dataclass
-class Change(Spot):
+class OperandChange(Spot):
     """A change of an operand of a node."""
 
     slot: int
@@ -96,7 +96,7 @@ class Change(Spot):
 
 
 @dataclass
-class Refill(Change):
+class Refill(OperandChange):
     """New elements for an operand that a node reads as a shape."""
 
     before: tuple[int, ...]
@@ -105,7 +105,7 @@ class Refill(Change):
 
 
 @dataclass
-class Stretch(Change):
+class Stretch(OperandChange):
     """An operand with a fixed size that is expanded along one axis, because the other operands change.
 
     Attributes:
@@ -119,7 +119,7 @@ class Stretch(Change):
 
 
 @dataclass
-class Ramp(Change):
+class Ramp(OperandChange):
     """An operand that counts along one axis, as far as the axis of another operand reaches.
 
     Attributes:

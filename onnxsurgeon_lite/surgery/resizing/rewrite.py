@@ -14,8 +14,8 @@ from onnxsurgeon_lite.model.messages import assign, attributes_of
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import (
-    Change,
     Entry,
+    OperandChange,
     Ramp,
     Refill,
     ResizePlan,
@@ -49,7 +49,10 @@ class Resizing:
         self.uses: Counter[str] = Counter()
         self.taken = set[str]()
         if plan.refills or plan.stretches:
-            self.uses = _uses(model.proto)
+            for graph in walk.graphs(model.proto):
+                self.uses.update(info.name for info in graph.output)
+                for node in graph.node:
+                    self.uses.update(node.input)
             self.taken = set(self.uses) | _definitions(model.proto)
         # (graph, position) -> nodes to put before that node
         self.inserted: dict[tuple[Scope, int], list[NodeProto]] = defaultdict(list)
@@ -62,7 +65,12 @@ class Resizing:
 
     def run(self) -> list[str]:
         """Carry out the plan; return a line for each constant that changed."""
-        notes = self._refill_all()
+        # One change for all readers of a value that need the same entries.
+        groups = defaultdict[Hashable, list[Refill]](list)
+        for refill in self.plan.refills:
+            name = refill.name
+            groups[name, refill.scope.home(name), refill.entries].append(refill)
+        notes = list(map(self._refill, groups.values()))
         notes += [
             self._ramp(change) if isinstance(change, Ramp) else self._stretch(change)
             for change in self.plan.stretches
@@ -71,14 +79,6 @@ class Resizing:
             self._declare(scope)
             self._place_nodes(scope)
         return notes
-
-    def _refill_all(self) -> list[str]:
-        # One change for all readers of a value that need the same entries.
-        groups = defaultdict[Hashable, list[Refill]](list)
-        for refill in self.plan.refills:
-            name = refill.name
-            groups[name, refill.scope.home(name), refill.entries].append(refill)
-        return list(map(self._refill, groups.values()))
 
     def _refill(self, refills: list[Refill]) -> str:
         first = refills[0]
@@ -265,7 +265,7 @@ class Resizing:
         self.uses.update(inputs)
         return name
 
-    def _rewire(self, change: Change, name: str) -> None:
+    def _rewire(self, change: OperandChange, name: str) -> None:
         """Make a node read another value; remove what is no longer used."""
         scope, old = change.scope, change.name
         scope.graph.node[change.position].input[change.slot] = name
@@ -322,7 +322,9 @@ class Resizing:
             if (kind, state.key) not in known:
                 known[kind, state.key] = self._changed(kind, state)
             new, empty = known[kind, state.key]
-            _set_sizes(info.type, new)
+            # in place: a whole type would take new memory
+            for axis, dim in new:
+                dims_of(info.type)[axis].CopyFrom(dim)
             if empty is not None and info.name in scope.producers and not scope.path:
                 self.emptied[info.name] = empty
 
@@ -360,12 +362,6 @@ class Resizing:
                 dim.ClearField("dim_value")
 
 
-def _set_sizes(kind: TypeProto, sizes: _Sizes) -> None:
-    """Set the sizes of axes in place: a whole type would take new memory."""
-    for axis, dim in sizes:
-        dims_of(kind)[axis].CopyFrom(dim)
-
-
 def _is_empty(kind: TypeProto) -> bool:
     dims = dims_of(kind)
     return any(dim.HasField("dim_value") and dim.dim_value <= 0 for dim in dims)
@@ -385,16 +381,6 @@ def _remove_initializer(graph: GraphProto, name: str) -> None:
     # an initializer that is an input, too, stays
     if all(info.name != name for info in graph.input):
         drop(graph.initializer, lambda tensor: tensor.name == name)
-
-
-def _uses(model: ModelProto) -> Counter[str]:
-    """Count how often each name is read, in any graph."""
-    uses: Counter[str] = Counter()
-    for graph in walk.graphs(model):
-        uses.update(info.name for info in graph.output)
-        for node in graph.node:
-            uses.update(node.input)
-    return uses
 
 
 def _definitions(model: ModelProto) -> set[str]:

@@ -48,7 +48,12 @@ class Expressions:
     def size(self, text: str) -> Size:
         """Return the size of an expression or a symbol; an unknown name becomes a symbol."""
         if text not in self._known:
-            self._symbols[text] = self._known[text] = _numbers(len(self._symbols))
+            # at each trial another number than every other symbol has
+            place = len(self._symbols)
+            primes = [_PRIMES[(place + 5 * trial) % len(_PRIMES)] for trial in range(TRIALS)]
+            large = (_STEP * prime + rest for prime, rest in zip(primes, _REMAINDERS, strict=False))
+            small = (_PRIMES[(place + 7 * trial) % 17] for trial in range(_SMALL))
+            self._symbols[text] = self._known[text] = (*large, *small, 1)
         return self._known[text]
 
     def symbol(self, name: str, size: Size | None = None) -> str:
@@ -169,14 +174,6 @@ class Expressions:
         _floor,
         _known_multiple,
     )
-
-
-def _numbers(place: int) -> Size:
-    """Return a symbol's number at each trial, another one than every other symbol's."""
-    primes = [_PRIMES[(place + 5 * trial) % len(_PRIMES)] for trial in range(TRIALS)]
-    large = (_STEP * prime + rest for prime, rest in zip(primes, _REMAINDERS, strict=False))
-    small = (_PRIMES[(place + 7 * trial) % 17] for trial in range(_SMALL))
-    return (*large, *small, 1)
 
 
 def _factor(text: str) -> str:

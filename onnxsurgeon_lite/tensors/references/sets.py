@@ -139,7 +139,12 @@ class ReferenceSet:
         """
         if name not in self.entries:
             raise UnknownNameError(name, repr(self.place), self.entries)
-        _require_memory(self.entries[name].size, name)  # a damaged size must not take all memory
+        # a damaged size must not take all memory
+        size = self.entries[name].size
+        if size > (memory := _memory()):
+            raise ReferenceSetError(
+                f"{name!r} takes {size} bytes, more than this machine's memory of {memory}"
+            )
         try:
             return self.entries[name].read()
         except ReferenceSetError:
@@ -163,10 +168,3 @@ def _itself(tensor: Stored) -> Stored:
 @functools.cache
 def _memory() -> int:
     return physical_memory()
-
-
-def _require_memory(size: int, name: str) -> None:
-    if size > (memory := _memory()):
-        raise ReferenceSetError(
-            f"{name!r} takes {size} bytes, more than this machine's memory of {memory}"
-        )

@@ -65,7 +65,9 @@ class FloatValues:
         """Return the same without the values that are known behind their quantizers."""
         behind = self.quantizers.behind
         known = {n: o for n, o in self.known.items() if behind.get(n) not in self.known}
-        return _with_known(self, known)
+        result = replace(self)
+        result.known = known
+        return result
 
     @classmethod
     def of(cls, index: GraphIndex, references: ReferenceSet, feeds: Feeds) -> "FloatValues | None":
@@ -161,12 +163,6 @@ class FloatValues:
         stop = self.known.keys() | self.feeds.keys()
         reads = [read for read in self.index.reads[position] if read not in stop]
         return {position} | self.index.ancestors(reads, stop)
-
-
-def _with_known(values: FloatValues, known: Mapping[str, str]) -> FloatValues:
-    result = replace(values)
-    result.known = known
-    return result
 
 
 @dataclass

@@ -50,13 +50,6 @@ def _along(s: GradientStep, term: Term, axis: int) -> Term:
     t = s.tape
     # the axis comes last for the product, and goes back
     last = [i for i in range(s.rank) if i != axis] + [axis]
-    matrix = _matrix(s, axis)
-    product = t.transposed(term, last) @ t.swapped(matrix, 2)
-    return t.transposed(product, [int(place) for place in np.argsort(last)])
-
-
-def _matrix(s: GradientStep, axis: int) -> Term:
-    t = s.tape
     before, after = t.dim(s.a, axis), t.dim(s.y, axis)
     square = t.zeros(t.concat(before, before), s.dy.dtype)
     image = t.op("Unsqueeze", t.op("EyeLike", square), [0, 1])
@@ -66,7 +59,9 @@ def _matrix(s: GradientStep, axis: int) -> Term:
     else:
         number = t.array(np.array([scale], np.float32)) if isinstance(scale, float) else scale
         end = [t.concat(t.array(np.ones(3, np.float32)), number)]
-    return t.op("Squeeze", s.again(1, image, None, *end, attributes=_KEPT)[0], [0, 1])
+    matrix = t.op("Squeeze", s.again(1, image, None, *end, attributes=_KEPT)[0], [0, 1])
+    product = t.transposed(term, last) @ t.swapped(matrix, 2)
+    return t.transposed(product, [int(place) for place in np.argsort(last)])
 
 
 RULES: dict[str, Rule] = {"Resize": (_resize,)}
