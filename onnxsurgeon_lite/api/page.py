@@ -186,7 +186,7 @@ def look_along(
     except RuntimeFailure as error:
         sight.notes.append(f"the model does not run to its end: {error.message}")
     finally:
-        observer.forget(list(observer.kept))
+        observer.forget()
     return sight
 
 

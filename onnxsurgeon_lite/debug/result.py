@@ -206,6 +206,11 @@ class Culprit:
         return {finding.verdict for finding in self.findings}
 
     @property
+    def position(self) -> int:
+        """The node in the main graph."""
+        return int(self.id[1:])
+
+    @property
     def comparison(self) -> Comparison | None:
         """Its value against the reference; None where it was not compared."""
         return next((v.comparison for v in self.values if v.name == self.value), None)

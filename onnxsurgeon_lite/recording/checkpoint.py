@@ -63,7 +63,7 @@ def _torch(path: Path) -> dict[str, Entry]:
 
     def array(tensor: torch.Tensor) -> Array:
         # bytes first: numpy has no bfloat16 of torch's
-        raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        raw = tensor.detach().contiguous().ravel().view(torch.uint8)
         dtype = dtypes.numpy_dtype(dtypes.data_type_of(DTYPES[tensor.dtype]))
         return np.asarray(raw.numpy()).view(dtype).reshape(tensor.shape)
 

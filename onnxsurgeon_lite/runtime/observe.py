@@ -265,9 +265,9 @@ class Observer:
         given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
         return given, keep
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Drop kept values."""
-        gone = [name for name in names if name in self.kept]
+    def forget(self, names: Iterable[str] | None = None) -> None:
+        """Drop kept values; all by default."""
+        gone = [n for n in (self.kept if names is None else names) if n in self.kept]
         for name in gone:
             del self.kept[name]
         # one request for all

@@ -90,7 +90,7 @@ class Held:
     def array(self) -> Array:
         """Read the tensor."""
         array = np.empty(self.shape, self.dtype)
-        self.fill(0, array.reshape(-1).view(np.uint8).data)
+        self.fill(0, array.ravel().view(np.uint8).data)
         return array
 
 

@@ -162,7 +162,7 @@ class Stages(Runtime):
         finally:
             # an interrupted process does not listen
             if not self._child.interrupted:
-                observer.forget(list(observer.kept))
+                observer.forget()
 
     def _advance(
         self, observer: Observer, left: set[int], names: Sequence[str], wanted: Sequence[str]

@@ -100,7 +100,7 @@ def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int |
         if tensor is not None and is_external(tensor):
             return None
         if tensor is not None:
-            numbers = dtypes.to_array(tensor).reshape(-1)
+            numbers = dtypes.to_array(tensor).ravel()
             places += [length + place for place in np.flatnonzero(numbers == -1)]
             length += numbers.size
         elif len(dims) == 1 and dims[0].HasField("dim_value"):

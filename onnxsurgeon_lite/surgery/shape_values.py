@@ -76,7 +76,7 @@ def _gather(data: Elements, places: Elements | None) -> Elements | None:
 def _slice(data: Elements, operands: list[Elements | None]) -> Elements | None:
     if len(operands) < 2 or not all(map(is_known, operands)):
         return None
-    numbers = [int(part.reshape(-1)[0]) for part in operands if part is not None and part.size == 1]
+    numbers = [int(part.ravel()[0]) for part in operands if part is not None and part.size == 1]
     if len(numbers) != len(operands):
         return None
     # Operands are starts, ends, axes, steps; the last two have defaults: axis 0, step 1.

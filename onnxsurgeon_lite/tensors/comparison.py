@@ -265,7 +265,7 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
     same_dtype = actual.dtype == reference.dtype
     # a fast test that can only say yes, then the whole comparison
     if same_dtype and actual.dtype.kind != "O" and actual.size:
-        a, r = actual.reshape(-1), reference.reshape(-1)
+        a, r = actual.ravel(), reference.ravel()
         error = np.empty(min(a.size, _BLOCK), a.dtype)
         starts = range(0, a.size, _BLOCK)
         pieces = ([a[i : i + _BLOCK], r[i : i + _BLOCK], error[: a.size - i]] for i in starts)
@@ -513,7 +513,7 @@ class _Verdict:
 
     def count_exactly(self, actual: Array, reference: Array) -> None:
         """Count integers above 2**53 that differ although their nearest float64 are equal."""
-        different = np.flatnonzero(actual.reshape(-1) != reference.reshape(-1))
+        different = np.flatnonzero(actual.ravel() != reference.ravel())
         # exact comparison only: with a tolerance, float64 is precise enough
         plain = self.tolerance.atol == self.tolerance.rtol == 0
         if different.size and plain:
@@ -593,7 +593,7 @@ def _shown(element: np.generic) -> Number:
 
 def _blocks(actual: Rows, reference: Rows, in_rows: bool) -> Iterator[Block]:
     """Yield blocks of both; of whole rows of the last axis where that is wanted."""
-    a, r = actual.reshape(-1), reference.reshape(-1)
+    a, r = actual.ravel(), reference.ravel()
     row = max(1, actual.shape[-1] if actual.ndim else 1)
     # rows stay whole where a metric looks at rows
     size = row * max(1, _BLOCK // row) if in_rows else _BLOCK
@@ -630,7 +630,7 @@ def _by_column(reference: Array, scale: float) -> Numbers | None:
         return None
     # one magnitude for each column, then for each element
     by_column = np.expand_dims(np.where(small, tops[small].max(), scale), others)
-    return np.broadcast_to(by_column, reference.shape).reshape(-1)
+    return np.broadcast_to(by_column, reference.shape).ravel()
 
 
 def _scale(reference: Rows) -> float:

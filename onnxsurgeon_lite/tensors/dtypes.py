@@ -195,7 +195,7 @@ def _unpacked(raw: bytes | bytearray | memoryview, dtype: DType, count: int) -> 
     for part in range(parts):
         np.right_shift(np.frombuffer(raw, np.uint8), part * 8 // parts, out=fields[:, part])
     fields &= 0xFF >> 8 - 8 // parts  # the bits of one element: 0x0F for int4
-    return fields.reshape(-1)[:count].view(dtype)
+    return fields.ravel()[:count].view(dtype)
 
 
 def payload(array: Array) -> bytes | memoryview:
@@ -203,7 +203,7 @@ def payload(array: Array) -> bytes | memoryview:
     # packed dtypes: in memory, each element takes a byte
     if byte_count(data_type_of_numpy(array.dtype), array.shape) != array.nbytes:
         return encode(array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return np.ascontiguousarray(array).ravel().view(np.uint8).data
 
 
 def encode(array: Array) -> bytes:
@@ -212,7 +212,7 @@ def encode(array: Array) -> bytes:
     if parts == 1:
         return array.tobytes()
     fields = np.zeros((-(-array.size // parts), parts), np.uint8)
-    fields.reshape(-1)[: array.size] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    fields.ravel()[: array.size] = np.ascontiguousarray(array).ravel().view(np.uint8)
     fields &= 0xFF >> 8 - 8 // parts
     fields <<= np.arange(0, 8, 8 // parts, dtype=np.uint8)
     return bytes(np.bitwise_or.reduce(fields, axis=1))

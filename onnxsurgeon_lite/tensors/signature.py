@@ -71,7 +71,7 @@ def signature_of(array: NDArray[np.generic]) -> Signature | None:
     if not half and array.dtype.kind != "f":
         return None
     numbers = array.astype(np.float32) if half else array
-    flat = numbers.reshape(-1)
+    flat = numbers.ravel()
     sample = wide(flat[_places(flat.size)])
     # sparse tensors by their elements that are not zero
     if not np.isfinite(sample).all() or not (_differ(sample) or _differ(flat[flat != 0])):
@@ -102,7 +102,7 @@ def _means(numbers: NDArray[np.generic]) -> tuple[Floats, ...]:
     if numbers.ndim > _MAX_AXES:
         return ()
     sums = {}
-    rest = numbers.reshape(-1)
+    rest = numbers.ravel()
     # axes of size 1 have the mean of all
     *axes, last = (axis for axis, size in enumerate(numbers.shape) if size > 1)
     for axis in axes:  # peel one axis off at a time

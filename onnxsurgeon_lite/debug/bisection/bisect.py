@@ -275,7 +275,7 @@ class _Bisection:
         result.notes += filter(None, [self.journal.lost])
         if result.verdict == "mismatch":
             result.notes += self.judge.references.doubts
-        self.observer.forget(list(self.observer.kept))
+        self.observer.forget()
         for culprit in result.culprits[:ENTERED]:
             self._look_inside(culprit)
         return result
@@ -505,7 +505,7 @@ class _Bisection:
         grown, cleared, usual = result.culprits, result.cleared, self.judge
         result.culprits, result.cleared = [], []
         self.judge = replace(usual, share=_HIDDEN)
-        self.observer.forget(list(self.observer.kept))
+        self.observer.forget()
         self.observer.feed(self.feeds)
         walk = self._walk_over(self.space, self.observer, result.look)
         walk.journal = Journal()  # its answers are others
@@ -659,7 +659,7 @@ class _Bisection:
         if stored is None or actual is None or unlike(actual, stored):
             return  # other feeds may have been given
         # a body is searched later, and is the headline then
-        if culprit.seen or culprit.misses or bodies(self.index, int(culprit.id[1:])):
+        if culprit.seen or culprit.misses or bodies(self.index, culprit.position):
             return
         if len(culprit.region) == 1 and not may_be_rounded(culprit, self.result, self.index):
             self.search.tell(self.result)
@@ -787,7 +787,7 @@ class _Bisection:
             diagnosis.explain(node, float64)
         node.covers, node.nodes, node.healed = culprit.covers, culprit.nodes, culprit.healed
         self._count(walk)
-        observer.forget(list(observer.kept))
+        observer.forget()
         return node
 
     def _blame(

@@ -108,13 +108,13 @@ class BodySearch:
     def __post_init__(self) -> None:
         index = self.observer.index
         # ids are `@position`
-        read = index.reads[int(self.culprit.id[1:])]
+        read = index.reads[self.culprit.position]
         constants = [n for n in read if n in index.producer and n not in self.given]
         self.given = {**self.given, **self.observer.fetch(constants)}
 
     @cached_property
     def bodies(self) -> list[str]:
-        return bodies(self.observer.index, int(self.culprit.id[1:]))
+        return bodies(self.observer.index, self.culprit.position)
 
     def bisect(self, judge: AgainstReferences, search: Search) -> tuple[BisectResult | None, str]:
         """Bisect the body that first mismatches its references; return (result, reason why there is none).
@@ -204,7 +204,7 @@ class BodySearch:
     @cached_property
     def _alone(self) -> GraphIndex:
         """The node as a model, where its id is `@0`."""
-        index, position = self.observer.index, int(self.culprit.id[1:])
+        index, position = self.observer.index, self.culprit.position
         types = {
             name: index.type_of(name) or type_of(value)
             if isinstance(value, list)

@@ -55,7 +55,7 @@ def crash_of(
     # a trip count may be an initializer, which is no input of the culprit
     weights = [name for name in node.input[:1] if name in index.initializers]
     read = before.fetch(culprit.inputs + weights)
-    before.forget(list(before.kept))
+    before.forget()
     names = set(read).union(culprit.outputs)
     known = {name: references.read(name) for name in names if name in references}
     tensors = {name: (known.get(name), read.get(name)) for name in names}

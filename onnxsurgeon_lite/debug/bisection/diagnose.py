@@ -438,12 +438,10 @@ def _flips(draws: Iterable[RunValue], actual: Array, reference: Array) -> bool:
         share = np.any(drawn, axis=0)[off].mean() if drawn and off.any() else 0.0
         return bool(share >= _MOST)
     # shapes vary (NonMaxSuppression): the numbers of all draws, without their places
-    pool = np.unique(np.concatenate([a.reshape(-1) for a in arrays] or [np.empty(0)]))
+    pool = np.unique(np.concatenate([a.ravel() for a in arrays] or [np.empty(0)]))
     if not pool.size or all(a.shape == actual.shape for a in arrays):
         return False
     # the neighbors of each reference in the sorted pool: at and at - 1
-    at = np.searchsorted(pool, reference.reshape(-1)).clip(1, max(1, pool.size - 1))
-    near = [
-        np.isclose(pool[(at - i) % pool.size], reference.reshape(-1), rtol=_ALIKE) for i in (0, 1)
-    ]
+    at = np.searchsorted(pool, reference.ravel()).clip(1, max(1, pool.size - 1))
+    near = [np.isclose(pool[(at - i) % pool.size], reference.ravel(), rtol=_ALIKE) for i in (0, 1)]
     return float(np.any(near, axis=0).mean()) >= _MOST

@@ -94,7 +94,7 @@ def _computing(culprit: Culprit, space: Space) -> set[str]:
     """
     # names of values and node ids in one set: they only have to be equal between culprits
     missing = culprit.lacking[:1] if culprit.misses else []
-    node = space.index.nodes[int(culprit.id[1:])]
+    node = space.index.nodes[culprit.position]
     scale = node.input[1:2] if node.op_type in QUANTIZERS else []
     computing = (n for n in culprit.region if not _is_constant(n, space))
     return {culprit.id, *missing, *scale, *computing}

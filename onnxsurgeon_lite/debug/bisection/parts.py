@@ -71,7 +71,7 @@ class _JudgingParts:
         walk.replay({name: self._references.read(name) for name in before})
         # up to the first origins: below these, values must be searched in the usual way
         next(walk.every(lambda items: items), None)
-        observer.forget(list(observer.kept))
+        observer.forget()
         return [n for known in walk.journal.answers.values() for n, good in known.items() if good]
 
 

@@ -89,7 +89,7 @@ def _errors(
 
     No format leaves anything where operands are not known, or the error is larger than that of any format.
     """
-    node = index.nodes[int(culprit.id[1:])]
+    node = index.nodes[culprit.position]
     product, read, left = _PRODUCTS[culprit.op_type], list[Array](), dict[str, float]()
     for name in node.input:
         tensor = constant(index, name)

@@ -200,7 +200,7 @@ def _layout(e: Evidence) -> str:
     # the same numbers in any order? only then is the arrangement searched
     if not e.agree(np.sort(actual, axis=None), np.sort(e.reference, axis=None)):
         return ""
-    if e.agree(actual.reshape(-1), e.reference.reshape(-1)):
+    if e.agree(actual.ravel(), e.reference.ravel()):
         return f"the same data with shape {list(actual.shape)} instead of {list(e.reference.shape)}"
     return next(_arrangements(e, actual, e.reference), "the same numbers at other positions")
 
@@ -212,7 +212,7 @@ def _arrangements(e: Evidence, actual: Array, reference: Array) -> Iterator[str]
             moved = actual.transpose(axes)
             if moved.shape == reference.shape and e.agree(moved, reference):
                 yield f"the same data transposed: permuting its axes by {list(axes)} gives the reference"
-            elif moved.size == reference.size and e.agree(moved.reshape(-1), reference.reshape(-1)):
+            elif moved.size == reference.size and e.agree(moved.ravel(), reference.ravel()):
                 yield f"the same data transposed by {list(axes)} and reshaped to {list(reference.shape)}"
     if actual.shape != reference.shape:
         return
@@ -455,7 +455,7 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[Fit]:
                 steps = np.diff(np.sort(x)) > allowed.rtol * np.abs(y).max()
                 if steps.sum(1).max() < 2:
                     continue
-            yield Fit(axis, (1 / scale).reshape(-1), (-offset / scale).reshape(-1))
+            yield Fit(axis, (1 / scale).ravel(), (-offset / scale).ravel())
 
 
 def _tight(e: Evidence) -> Tolerance:

@@ -150,7 +150,7 @@ def _loop(outer: Frame, position: int) -> Iterator[Frame]:
     number, going, *formal = body.inputs
     goes, *results = body.results
     # trip count and condition may both be omitted
-    most = int(_array(outer, limit).reshape(-1)[0]) if limit else None
+    most = int(_array(outer, limit).ravel()[0]) if limit else None
     goes_on = _truth(outer, condition) if condition else True
     # a list for each scan output: one slice an iteration
     stacks: list[list[Array]] = [[] for _ in results[len(states) :]]
@@ -244,7 +244,7 @@ def _array(frame: Frame, name: str) -> Array:
 
 
 def _truth(frame: Frame, name: str) -> bool:
-    return bool(_array(frame, name).reshape(-1)[0])
+    return bool(_array(frame, name).ravel()[0])
 
 
 def _shape(graph: GraphProto, place: int) -> Shape:

@@ -244,7 +244,7 @@ class Frame:
 
     def forget(self) -> None:
         """Let go of every value."""
-        self.observer.forget(list(self.observer.kept))
+        self.observer.forget()
 
 
 def takes_long(index: GraphIndex, position: int) -> bool:

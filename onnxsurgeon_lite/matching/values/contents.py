@@ -173,7 +173,7 @@ def agreeing(a: Fact, b: Fact, transposed: bool = True) -> bool | None:
     if a.small.size != b.small.size:
         return False
     # too small for a signature: the numbers themselves
-    one, other = (np.asarray(side.small).reshape(-1) for side in (a, b))
+    one, other = (np.asarray(side.small).ravel() for side in (a, b))
     if one.dtype.kind in "OUS" or other.dtype.kind in "OUS":
         return bool((one == other).all())
     return bool(np.allclose(one.astype(float), other.astype(float), 1e-3, 1e-5, equal_nan=True))

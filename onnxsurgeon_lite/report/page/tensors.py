@@ -102,7 +102,7 @@ def _plane(array: Numbers, largest: bool) -> Numbers:
         lines = math.ceil(array.size / _SIDE)
         wide = math.ceil(array.size / lines)
         padding = (0, lines * wide - array.size)
-        return np.pad(array.reshape(-1), padding, constant_values=_GAP).reshape(lines, wide)
+        return np.pad(array.ravel(), padding, constant_values=_GAP).reshape(lines, wide)
     # all axes but the last two are one
     matrices = array.reshape(-1, *array.shape[-2:])[:_TILES]
     across = math.ceil(math.sqrt(len(matrices)))
@@ -160,7 +160,7 @@ def _histogram(sides: tuple[Numbers | None, ...], low: float, high: float) -> Hi
 
 def _worst(error: Numbers, actual: Numbers, reference: Numbers) -> list[WorstElement]:
     """Return the elements that differ most; one that is not finite on one side differs more than any."""
-    sizes = np.where(np.isfinite(error), error, np.inf).reshape(-1)
+    sizes = np.where(np.isfinite(error), error, np.inf).ravel()
     count = min(_WORST, int(np.count_nonzero(sizes)))
     # the largest few without sorting all, then these in order
     first: list[int] = np.argpartition(-sizes, count - 1)[:count].tolist() if count else []

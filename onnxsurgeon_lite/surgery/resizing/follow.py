@@ -73,7 +73,7 @@ def _numbers(index: GraphIndex, name: str) -> list[int] | None:
     array = dtypes.to_array(tensor)
     if array.dtype.kind != "i" or array.size > MOST_ELEMENTS:
         return None
-    return [int(number) for number in array.reshape(-1)]
+    return [int(number) for number in array.ravel()]
 
 
 def _all_following(

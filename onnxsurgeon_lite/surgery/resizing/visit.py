@@ -153,7 +153,7 @@ class Visit(Spot):
         state = self.read(slot)
         if state is None or state.data is None:
             return None
-        columns = [array.reshape(-1).tolist() for array in state.data]
+        columns = [array.ravel().tolist() for array in state.data]
         return list(zip(*columns, strict=True)) if len(set(map(len, columns))) == 1 else None
 
     def attribute(self, name: str, default: int) -> int:

@@ -98,8 +98,8 @@ def _of_blocks(model: ModelProto, node: NodeProto, blocks: Blocks) -> Iterator[N
     padded = np.pad(blocks.integers, ((0, 0), (0, -rows % grid.block)))
     arrays = {
         1: padded.reshape(-1, grid.block),
-        2: grid.scale.reshape(-1).astype(blocks.dtype),
-        3: grid.zero.reshape(-1).astype(np.uint8),
+        2: grid.scale.ravel().astype(blocks.dtype),
+        3: grid.zero.ravel().astype(np.uint8),
     }
     given = [f"{operand(node, slot)}{_OPERAND}{slot} of {made}" for slot in arrays]
     ends = [np.array(n) for n in ([columns, -1], [0], [rows], [1])]
@@ -226,7 +226,7 @@ def as_written(
         ]
         # ids of the expanded model -> ids of the model as written
         culprit.id = _behind(culprit.id, behind)
-        culprit.op_type = written.nodes[int(culprit.id[1:])].op_type
+        culprit.op_type = written.nodes[culprit.position].op_type
         culprit.region = list(dict.fromkeys(_behind(node, behind) for node in culprit.region))
         culprit.nodes = {n: node_title(written.nodes[int(n[1:])]) for n in culprit.region}
     return result

@@ -166,7 +166,7 @@ def _saturation(node: NodeProto, grid: Grid, stored: Array) -> Saturation | None
     # more than rounding does.
     much = count > 1 and count >= _SHARE * numbers.size
     fault = much and rms(clipped) > _CLIPS * rounding
-    low, high = (float(end.reshape(-1)[0]) for end in grid.range(numbers.shape))
+    low, high = (float(end.ravel()[0]) for end in grid.range(numbers.shape))
     needed = min(float(numbers.min()), 0.0), max(float(numbers.max()), 0.0)
     scale = (needed[1] - needed[0]) / (grid.high - grid.low)
     because = (
@@ -340,7 +340,7 @@ class Parameter:
     def because(self, numbers: Wide, why: str = "fits the reference") -> str:
         """Say which numbers fit, and how they differ from the own ones."""
         what = "scale" if self.is_scale else "zero point"
-        own, other = self.numbers.reshape(-1), numbers.reshape(-1)
+        own, other = self.numbers.ravel(), numbers.ravel()
         off = np.flatnonzero(~np.isclose(own, other, rtol=1e-4, atol=0))
         at = int(np.abs(own - other).argmax())
         where = "" if own.size == 1 else f" of channel {at}"
