@@ -94,7 +94,7 @@ def resized(
     # the plan was made on a copy whose functions are inlined; now its constants change
     rewriting = Resizing(result, plan)
     changes += rewriting.run()
-    _require_elements(result, rewriting.emptied)
+    _require_elements(result, rewriting.declaring.emptied)
     before = {info.name: info.type for info in model.proto.graph.input}
     for info in result.proto.graph.input:
         if info.type != before[info.name]:

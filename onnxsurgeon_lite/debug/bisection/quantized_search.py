@@ -158,7 +158,7 @@ class QuantizedSearch:
         name = values.quantizers.behind.get(fault.value, fault.value)
         name = name if name in values.known else fault.value
         # the judge of this culprit allows what rounding explains
-        floor = examination.floors.get(fault.value)
+        floor = examination.floors.of.get(fault.value)
         grid, reference = (
             values.quantizers.grids.get(name),
             values.read(name) if name in values.known else None,

@@ -2,6 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, combinations
 
 import numpy as np
@@ -36,11 +38,7 @@ _EXPAND, _SLICE_INPUTS, _RANGE = (8, 10, 11)
 
 
 class Resizing:
-    """Changes the model that was traced.
-
-    Attributes:
-        emptied: values of the main graph that have no elements any more, with their types.
-    """
+    """Changes the model that was traced."""
 
     def __init__(self, model: Model, plan: ResizePlan) -> None:
         self.proto: ModelProto = model.proto
@@ -59,9 +57,8 @@ class Resizing:
         self.removed = set[tuple[Scope, int]]()
         # what is computed already, by what it is computed from: sizes, constants, products
         self.computed = dict[tuple[object, ...], str]()
-        self.emptied = dict[str, TypeProto]()
         self.opset = onnx_opset(model.proto)
-        self.kept_names = {symbol.name for symbol in plan.symbols if not symbol.changes} - {""}
+        self.declaring = Declaring(plan)
 
     def run(self) -> list[str]:
         """Carry out the plan; return a line for each constant that changed."""
@@ -76,7 +73,7 @@ class Resizing:
             for change in self.plan.stretches
         ]
         for scope in reversed(self.plan.scopes):  # bodies first: writing a graph copies its nodes
-            self._declare(scope)
+            self.declaring.declare(scope)
             self._place_nodes(scope)
         return notes
 
@@ -310,7 +307,19 @@ class Resizing:
                 placed.append(node)
         assign(scope.graph.node, placed)
 
-    def _declare(self, scope: Scope) -> None:
+
+@dataclass
+class Declaring:
+    """Declares the sizes that values have after the change.
+
+    Attributes:
+        emptied: values of the main graph that have no elements any more, with their types.
+    """
+
+    plan: ResizePlan
+    emptied: dict[str, TypeProto] = field(default_factory=dict)
+
+    def declare(self, scope: Scope) -> None:
         graph, states = scope.graph, scope.states
         # (serialized type, state) -> sizes to set, the type if it has no elements with them
         known = dict[Hashable, tuple[_Sizes, TypeProto | None]]()  # many are equal
@@ -354,12 +363,16 @@ class Resizing:
                 dim.dim_value = fixed
                 continue
             symbol = self.plan.symbol_of(size)
-            if dim.dim_param in self.kept_names:  # one of several names of equal sizes
+            if dim.dim_param in self._kept_names:  # one of several names of equal sizes
                 continue
             if symbol is not None and symbol.name:  # the name of the symbol
                 dim.dim_param = symbol.name
             elif not dim.dim_param:  # a size without a name stays open
                 dim.ClearField("dim_value")
+
+    @cached_property
+    def _kept_names(self) -> set[str]:
+        return {symbol.name for symbol in self.plan.symbols if not symbol.changes} - {""}
 
 
 def _is_empty(kind: TypeProto) -> bool:

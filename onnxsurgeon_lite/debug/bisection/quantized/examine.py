@@ -73,6 +73,111 @@ class Floor:
 
 
 @dataclass
+class Floors:
+    """Tells errors from what rounding makes of values.
+
+    Attributes:
+        of: the floor of each value that was shaken.
+    """
+
+    values: FloatValues
+    tolerance: Tolerance | None
+    of: dict[str, Floor] = field(default_factory=dict)
+
+    def shake(self, part: Isolated, model: ModelProto, actual: Mapping[str, Stored]) -> None:
+        """Measure what rounding makes of the values of a part."""
+        floors = {name: Floor() for name in part.names}
+        # how the value moves if zero points are one off: errors in this direction are measured by themselves
+        for constants in (True, False):
+            other = next(part.run(shifted(model, self.values.quantizers, constants)))
+            for name, floor in floors.items():
+                pair = self._moved(name, other[name], actual[name])
+                moved = None if pair is None else _difference(*pair)
+                if moved is not None and moved.any():
+                    floor.shifts.append(moved)
+        for other in part.run(*shaken(model, self.values.quantizers, _RUNS)):
+            for name, floor in floors.items():
+                pair = self._moved(name, other[name], actual[name])
+                reference = self.values.read(name)
+                if pair is None or not is_array(reference):
+                    continue
+                moved = _difference(*pair)
+                if moved.shape == reference.shape:
+                    seen = _finite(_seen(self.values.quantizers.grids.get(name), reference))
+                    floor.noise.append(Errors.of(moved, seen, self.axis(name), floor.shifts))
+                floor.largest = max(floor.largest, float(np.abs(moved).max(initial=0.0)))
+        self.of |= floors
+
+    def _moved(self, name: str, other: Stored, actual: Stored) -> tuple[Wide, Wide] | None:
+        """Return a value that was shaken, and the value; around the reference where only that is in range.
+
+        What is out of range is cut off, and so is what shakes it.
+        """
+        pair, reference = self.pair(name, other, actual), self.values.read(name)
+        grid = self.values.quantizers.grids.get(name)
+        if pair is None or grid is None or not is_array(reference):
+            return pair
+        value, wanted = np.asarray(actual, np.float64), wide(reference)
+        if wanted.shape != value.shape:
+            return pair
+        low, high = grid.range(value.shape)
+        # An actual value out of range would hide the noise: both ends of it are cut off. Where the reference is inside,
+        # look at the noise around the reference.
+        is_out, is_inside = (value < low) | (value > high), (wanted > low) & (wanted < high)
+        at = np.where(is_out & is_inside, wanted, value)
+        with np.errstate(invalid="ignore"):
+            moved = at + np.asarray(other, np.float64) - value
+        return grid.clipped(moved), grid.clipped(at)
+
+    def pair(
+        self, name: str, one: Stored, other: Stored, grid: Grid | None = None
+    ) -> tuple[Wide, Wide] | None:
+        """Return two values as they are compared; None if they cannot be."""
+        if not is_array(one) or not is_array(other):
+            return None
+        if one.shape != other.shape or one.dtype.kind in "OUSb":
+            return None
+        grid = grid or self.values.quantizers.grids.get(name)
+        return _seen(grid, one), _seen(grid, other)
+
+    def excess(self, name: str, actual: Stored, grid: Grid | None = None) -> float:
+        """Return how far a value is above what rounding makes of it; at most 1 if it is right."""
+        expected = self.values.read(name)
+        pair = self.pair(name, actual, expected, grid)
+        if pair is None:
+            return 0.0 if _equal(actual, expected) else float("inf")
+        value, reference = pair
+        # NaN or Inf on one side alone is no rounding
+        if not np.array_equal(np.isfinite(value), np.isfinite(reference)):
+            return float("inf")
+        error, reference = _difference(value, reference), _finite(reference)
+        floor = self.of[name]
+        measured = Errors.of(error, reference, self.axis(name), floor.shifts)
+        size = rms(reference)
+        assert is_array(actual)
+        assert is_array(expected)
+        floor.allowed = self._allowed(name, actual, expected, size)
+        still = Errors.of(np.zeros_like(error), reference, self.axis(name), floor.shifts)
+        # nothing quantized: rounding makes nothing, only `allowed` counts
+        noise = floor.noise or [still]
+        return measured.excess(noise, floor.allowed, size, error.size)
+
+    def _allowed(self, name: str, actual: Array, expected: Array, size: float) -> float:
+        """Return an error that is none: one of the runtime's arithmetic, or far below a quantum."""
+        tolerance = (self.tolerance or OWN).resolved(actual.dtype, expected.dtype)
+        largest = float(np.abs(_finite(expected)).max(initial=0.0))
+        grid = self.values.quantizers.grids.get(name)
+        quantum = 0.0 if grid is None else float(np.median(grid.quantum(actual.shape)))
+        return max(tolerance.absolute(largest) + tolerance.rtol * size, _BELOW * quantum)
+
+    def axis(self, name: str) -> int:
+        """Return the axis of the channels of a value."""
+        nodes = self.values.index.nodes
+        ops = {nodes[position].op_type for position in self.values.region(name)}
+        return 1 if ops & _CHANNELED else -1
+
+
+@dataclass
 class Examination:
     """Compares each value, computed from the values of the float model, with the reference in its own quantization.
 
@@ -89,8 +194,11 @@ class Examination:
     tolerance: Tolerance | None
     budget: int
     progress: Progress
-    floors: dict[str, Floor] = field(default_factory=dict)
+    floors: Floors = field(init=False)
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.floors = Floors(self.values, self.tolerance)
 
     def faults(self) -> list[Fault]:
         """Return the faults in topological order; of two that are one, the one that the constants prove."""
@@ -135,11 +243,11 @@ class Examination:
             self.values.hold(chain(part.inputs, names))
             actual = next(part.run(part.part()))
             # first the floor of each value: what rounding alone makes; then how far the value is above it
-            self._shake(part, part.part(), actual)
+            self.floors.shake(part, part.part(), actual)
             producer = self.values.index.producer
-            wrong = [name for name in names if self._excess(name, actual[name]) > 1]
+            wrong = [name for name in names if self.floors.excess(name, actual[name]) > 1]
             for name in set(names) - set(wrong):
-                self.floors[name].shifts = []  # as large as the value
+                self.floors.of[name].shifts = []  # as large as the value
             yield from (Fault(n, producer[n]) for n in wrong if not self._is_right_uncut(n))
             done += len(names)
 
@@ -148,7 +256,7 @@ class Examination:
         self.values.cuts = False
         try:
             part = Isolated(self.values, self.observer, [name])
-            return self._excess(name, next(part.run(part.part()))[name]) <= 1
+            return self.floors.excess(name, next(part.run(part.part()))[name]) <= 1
         finally:
             self.values.cuts = True
 
@@ -162,98 +270,6 @@ class Examination:
             size += self.values.references.entries[self.values.known[name]].size
         if names:
             yield names
-
-    def _shake(self, part: Isolated, model: ModelProto, actual: Mapping[str, Stored]) -> None:
-        """Measure what rounding makes of the values of a part."""
-        floors = {name: Floor() for name in part.names}
-        # how the value moves if zero points are one off: errors in this direction are measured by themselves
-        for constants in (True, False):
-            other = next(part.run(shifted(model, self.values.quantizers, constants)))
-            for name, floor in floors.items():
-                pair = self._moved(name, other[name], actual[name])
-                moved = None if pair is None else _difference(*pair)
-                if moved is not None and moved.any():
-                    floor.shifts.append(moved)
-        for other in part.run(*shaken(model, self.values.quantizers, _RUNS)):
-            for name, floor in floors.items():
-                pair = self._moved(name, other[name], actual[name])
-                reference = self.values.read(name)
-                if pair is None or not is_array(reference):
-                    continue
-                moved = _difference(*pair)
-                if moved.shape == reference.shape:
-                    seen = _finite(_seen(self.values.quantizers.grids.get(name), reference))
-                    floor.noise.append(Errors.of(moved, seen, self._axis(name), floor.shifts))
-                floor.largest = max(floor.largest, float(np.abs(moved).max(initial=0.0)))
-        self.floors |= floors
-
-    def _moved(self, name: str, other: Stored, actual: Stored) -> tuple[Wide, Wide] | None:
-        """Return a value that was shaken, and the value; around the reference where only that is in range.
-
-        What is out of range is cut off, and so is what shakes it.
-        """
-        pair, reference = self._pair(name, other, actual), self.values.read(name)
-        grid = self.values.quantizers.grids.get(name)
-        if pair is None or grid is None or not is_array(reference):
-            return pair
-        value, wanted = np.asarray(actual, np.float64), wide(reference)
-        if wanted.shape != value.shape:
-            return pair
-        low, high = grid.range(value.shape)
-        # An actual value out of range would hide the noise: both ends of it are cut off. Where the reference is inside,
-        # look at the noise around the reference.
-        is_out, is_inside = (value < low) | (value > high), (wanted > low) & (wanted < high)
-        at = np.where(is_out & is_inside, wanted, value)
-        with np.errstate(invalid="ignore"):
-            moved = at + np.asarray(other, np.float64) - value
-        return grid.clipped(moved), grid.clipped(at)
-
-    def _pair(
-        self, name: str, one: Stored, other: Stored, grid: Grid | None = None
-    ) -> tuple[Wide, Wide] | None:
-        """Return two values as they are compared; None if they cannot be."""
-        if not is_array(one) or not is_array(other):
-            return None
-        if one.shape != other.shape or one.dtype.kind in "OUSb":
-            return None
-        grid = grid or self.values.quantizers.grids.get(name)
-        return _seen(grid, one), _seen(grid, other)
-
-    def _excess(self, name: str, actual: Stored, grid: Grid | None = None) -> float:
-        """Return how far a value is above what rounding makes of it; at most 1 if it is right."""
-        expected = self.values.read(name)
-        pair = self._pair(name, actual, expected, grid)
-        if pair is None:
-            return 0.0 if _equal(actual, expected) else float("inf")
-        value, reference = pair
-        # NaN or Inf on one side alone is no rounding
-        if not np.array_equal(np.isfinite(value), np.isfinite(reference)):
-            return float("inf")
-        error, reference = _difference(value, reference), _finite(reference)
-        floor = self.floors[name]
-        measured = Errors.of(error, reference, self._axis(name), floor.shifts)
-        size = rms(reference)
-        assert is_array(actual)
-        assert is_array(expected)
-        floor.allowed = self._allowed(name, actual, expected, size)
-        still = Errors.of(np.zeros_like(error), reference, self._axis(name), floor.shifts)
-        # nothing quantized: rounding makes nothing, only `allowed` counts
-        noise = floor.noise or [still]
-        return measured.excess(noise, floor.allowed, size, error.size)
-
-    def _allowed(self, name: str, actual: Array, expected: Array, size: float) -> float:
-        """Return an error that is none: one of the runtime's arithmetic, or far below a quantum."""
-        tolerance = (self.tolerance or OWN).resolved(actual.dtype, expected.dtype)
-        largest = float(np.abs(_finite(expected)).max(initial=0.0))
-        grid = self.values.quantizers.grids.get(name)
-        quantum = 0.0 if grid is None else float(np.median(grid.quantum(actual.shape)))
-        return max(tolerance.absolute(largest) + tolerance.rtol * size, _BELOW * quantum)
-
-    def _axis(self, name: str) -> int:
-        """Return the axis of the channels of a value."""
-        nodes = self.values.index.nodes
-        ops = {nodes[position].op_type for position in self.values.region(name)}
-        return 1 if ops & _CHANNELED else -1
 
     def _saturated(self, wrong: Container[str]) -> Iterator[Fault]:
         """Yield quantizers that cut much of the reference off, unless they are of another value; note the others."""
@@ -342,12 +358,12 @@ class Examination:
         if factor is not None:
             parameter = scale_of(self.values.index, scaled)
             part = parameter.put(part, parameter.scaled(factor))
-        pair = self._pair(name, next(isolated.run(part))[name], self.values.read(name))
+        pair = self.floors.pair(name, next(isolated.run(part))[name], self.values.read(name))
         return rms(_difference(*pair)) if pair else float("inf")
 
     def _why(self, name: str) -> list[Finding]:
         """Return the scale or zero point that is wrong, if another one explains the reference."""
-        index, floor = self.values.index, self.floors[name]
+        index, floor = self.values.index, self.floors.of[name]
         isolated = Isolated(self.values, self.observer, [name])
         part = isolated.part()
         actual = next(isolated.run(part))[name]
@@ -358,7 +374,7 @@ class Examination:
             for parameter in parameters_of(index, dequantizers)
             if (found := self._fit(isolated, part, parameter, name, actual)) is not None
         ]
-        self.floors[name] = floor
+        self.floors.of[name] = floor
         fits += self._zero_behind(name, actual)
         return [min(fits, key=lambda fit: fit[0])[1]] if fits else []
 
@@ -369,7 +385,7 @@ class Examination:
 
         # one run with the parameter a step further shows in which direction the value moves
         moved = next(isolated.run(parameter.put(part, parameter.moved())))[name]
-        pairs = [self._pair(name, other, actual) for other in (self.values.read(name), moved)]
+        pairs = [self.floors.pair(name, other, actual) for other in (self.values.read(name), moved)]
         if pairs[0] is None or pairs[1] is None:
             return None
         assert is_array(actual)
@@ -378,7 +394,7 @@ class Examination:
         # elements at the ends of the range say nothing about the parameter: leave them out
         cut = (value != actual) | (other != moved) | (reference == self._end(name, reference))
         free = [np.where(cut, value, array) for array in (reference, other)]
-        steps = steps_to(free[0], value, free[1], parameter.numbers, self._axis(name))
+        steps = steps_to(free[0], value, free[1], parameter.numbers, self.floors.axis(name))
         if steps is None:
             return None
         # the simplest first: one number for all channels, then only the channels that are far off, then all of them. A
@@ -389,8 +405,8 @@ class Examination:
             numbers = parameter.fitted(some)
             other_part = parameter.put(part, numbers)
             computed = next(isolated.run(other_part))
-            self._shake(isolated, other_part, computed)
-            excess = self._excess(name, computed[name])
+            self.floors.shake(isolated, other_part, computed)
+            excess = self.floors.excess(name, computed[name])
             if excess <= 1:
                 verdict: Verdict = "wrong scale" if parameter.is_scale else "wrong zero point"
                 because, edit = parameter.because(numbers), parameter.edit(numbers)
@@ -416,7 +432,7 @@ class Examination:
             other = replace(grid, zero=np.full(grid.zero.shape, zero))
             if not is_array(reference) or other.outside(reference).any():
                 continue  # what the reference has is not to be cut off
-            if self._excess(name, actual, other) <= 1:
+            if self.floors.excess(name, actual, other) <= 1:
                 own = float(np.atleast_1d(grid.zero)[0])
                 because = f"zero point {node.input[2]!r} is {own:g}, {zero:g} fits the reference"
                 edit = (SetConstant(node.input[2], zero),)
