@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
-from onnxsurgeon_lite.model import by_name, copied, is_standard, plain_domain
+from onnxsurgeon_lite.model import by_name, copied, is_standard, plain_domain, walk
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, wide
 
@@ -71,6 +71,72 @@ class PatternNode:
 
 
 @dataclass
+class _HeldConstants:
+    """The constants of a graph, as the attributes that a pattern asks for."""
+
+    index: GraphIndex
+    # (attribute of the pattern, value) -> the constant as such an attribute
+    _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
+
+    def hold(self, want: AttributeProto, value: str, attributes: Attributes) -> bool:
+        """Return whether a value of the graph is the constant that the pattern asks for; bind its variable."""
+        key = id(want), value
+        if key not in self._known:
+            self._known[key] = self._as_attribute(want, value) if value else None
+        has = self._known[key]
+        return has is not None and _binds(want, has, attributes)
+
+    def _as_attribute(self, want: AttributeProto, value: str) -> AttributeProto | None:
+        """Return a constant of the graph as an attribute of the kind of the pattern's; None if it is none."""
+        node = self.index.node_of(value)
+        # in a function, a Constant may get its number from the call
+        if node is not None and walk.has_references(node):
+            own = node.attribute[0]
+            return own if own.name == want.name and node.op_type == "Constant" else None
+        tensor = constant(self.index, value)
+        if tensor is None:
+            return None
+        if want.type == AttributeProto.TENSOR:
+            return self._whole(want, tensor)
+        array = self._small(tensor)
+        scalar = want.type in (AttributeProto.FLOAT, AttributeProto.INT)
+        # one number, or a list of numbers
+        if array is None or (array.size != 1 or array.ndim > 1 if scalar else array.ndim != 1):
+            return None
+        if dtypes.is_float(array.dtype) != (
+            want.type in (AttributeProto.FLOAT, AttributeProto.FLOATS)
+        ):
+            return None
+        found = AttributeProto(name=want.name, type=want.type)
+        if scalar:
+            setattr(found, "f" if want.type == AttributeProto.FLOAT else "i", array.item())
+        else:
+            (found.floats if want.type == AttributeProto.FLOATS else found.ints).extend(
+                array.tolist()
+            )
+        return found
+
+    def _whole(self, want: AttributeProto, tensor: TensorProto) -> AttributeProto | None:
+        """Return a tensor; if the pattern has one itself, that one where the numbers are the same."""
+        if want.ref_attr_name:
+            return AttributeProto(name=want.name, type=AttributeProto.TENSOR, t=tensor)
+        numbers, array = dtypes.to_array(want.t), self._small(tensor)
+        if array is None or dtypes.is_float(array.dtype) != dtypes.is_float(numbers.dtype):
+            return None
+        alike = (  # a number of the pattern fits any tensor of one element
+            array.size == 1 and array.ndim <= 1
+            if not numbers.ndim
+            else array.shape == numbers.shape
+        )
+        return want if alike and _close(array, numbers) else None
+
+    def _small(self, tensor: TensorProto) -> Array | None:
+        size = math.prod(tensor.dims)
+        numeric = tensor.data_type != TensorProto.STRING
+        return self.index.model.array(tensor) if numeric and 0 < size <= _FEW else None
+
+
+@dataclass
 class Matcher:
     """Matches the pattern of a rule in one graph.
 
@@ -83,13 +149,12 @@ class Matcher:
     rules: Sequence[Rule]
     budget: Budget
     refused: list[tuple[Match, str]] = field(default_factory=list)
-    # (attribute of the pattern, value) -> the constant as such an attribute
-    _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
     # for rules that ask of attributes alone: what conditions say of equal variables
     _decided: dict[tuple[object, ...], tuple[Attributes, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rule = self.rules[0]
+        self._held = _HeldConstants(self.index)
         function = self.rule.pattern.function
         # constants of the pattern are compared by their numbers, not matched as nodes
         self.nodes = [PatternNode.of(node) for node in function.node if not _is_constant(node)]
@@ -257,7 +322,7 @@ class Matcher:
         if name in self.rule.absent or not name:  # the replacement would lose such an operand
             return not value
         if name in self.constants and (value or name not in self.rule.pattern.optional):
-            return self._holds(self.constants[name], value, attributes)
+            return self._held.hold(self.constants[name], value, attributes)
         if not value:
             return name in self.rule.pattern.optional
         # fails early: the search would find it out at the next node
@@ -289,63 +354,6 @@ class Matcher:
     @cached_property
     def _versions(self) -> dict[str, int]:
         return opset_versions(self.index.model.proto.opset_import)
-
-    def _holds(self, want: AttributeProto, value: str, attributes: Attributes) -> bool:
-        """Return whether a value of the graph is the constant that the pattern asks for; bind its variable."""
-        key = id(want), value
-        if key not in self._known:
-            self._known[key] = self._as_attribute(want, value) if value else None
-        has = self._known[key]
-        return has is not None and _binds(want, has, attributes)
-
-    def _as_attribute(self, want: AttributeProto, value: str) -> AttributeProto | None:
-        """Return a constant of the graph as an attribute of the kind of the pattern's; None if it is none."""
-        node = self.index.node_of(value)
-        # in a function, a Constant may get its number from the call
-        if node is not None and any(attribute.ref_attr_name for attribute in node.attribute):
-            own = node.attribute[0]
-            return own if own.name == want.name and node.op_type == "Constant" else None
-        tensor = constant(self.index, value)
-        if tensor is None:
-            return None
-        if want.type == AttributeProto.TENSOR:
-            return self._whole(want, tensor)
-        array = self._small(tensor)
-        scalar = want.type in (AttributeProto.FLOAT, AttributeProto.INT)
-        # one number, or a list of numbers
-        if array is None or (array.size != 1 or array.ndim > 1 if scalar else array.ndim != 1):
-            return None
-        if dtypes.is_float(array.dtype) != (
-            want.type in (AttributeProto.FLOAT, AttributeProto.FLOATS)
-        ):
-            return None
-        found = AttributeProto(name=want.name, type=want.type)
-        if scalar:
-            setattr(found, "f" if want.type == AttributeProto.FLOAT else "i", array.item())
-        else:
-            (found.floats if want.type == AttributeProto.FLOATS else found.ints).extend(
-                array.tolist()
-            )
-        return found
-
-    def _whole(self, want: AttributeProto, tensor: TensorProto) -> AttributeProto | None:
-        """Return a tensor; if the pattern has one itself, that one where the numbers are the same."""
-        if want.ref_attr_name:
-            return AttributeProto(name=want.name, type=AttributeProto.TENSOR, t=tensor)
-        numbers, array = dtypes.to_array(want.t), self._small(tensor)
-        if array is None or dtypes.is_float(array.dtype) != dtypes.is_float(numbers.dtype):
-            return None
-        alike = (  # a number of the pattern fits any tensor of one element
-            array.size == 1 and array.ndim <= 1
-            if not numbers.ndim
-            else array.shape == numbers.shape
-        )
-        return want if alike and _close(array, numbers) else None
-
-    def _small(self, tensor: TensorProto) -> Array | None:
-        size = math.prod(tensor.dims)
-        numeric = tensor.data_type != TensorProto.STRING
-        return self.index.model.array(tensor) if numeric and 0 < size <= _FEW else None
 
     # --- all nodes ---
 
