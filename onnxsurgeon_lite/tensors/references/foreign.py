@@ -62,6 +62,12 @@ def _decoded(text: str, read_npy: Callable[[bytes], Array]) -> Array:
     return read_npy(base64.b64decode(text, validate=True))
 
 
+def files_of(folder: Path, kind: str) -> dict[str, Path]:
+    """Return the files of a kind in a folder and below, by their paths in it without a suffix."""
+    found = folder.rglob(kind)
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in found}
+
+
 def raw_entries(
     folder: Path, entry: Callable[[Path, str, tuple[int, ...]], Entry]
 ) -> dict[str, Entry]:
@@ -71,9 +77,7 @@ def raw_entries(
         entry: makes one of a file, its dtype and its shape.
     """
     described = json.loads(text_of(folder / SHAPES, folder))
-    files = {
-        file.relative_to(folder).with_suffix("").as_posix(): file for file in folder.rglob("*.raw")
-    }
+    files = files_of(folder, "*.raw")
     entries = {}
     for name, about in described.items():
         told = about if isinstance(about, dict) else {"shape": about}  # a shape alone means float32

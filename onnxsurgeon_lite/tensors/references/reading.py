@@ -31,6 +31,7 @@ from onnxsurgeon_lite.tensors.references.etdump import open_etdump
 from onnxsurgeon_lite.tensors.references.flatbuffer import root_of
 from onnxsurgeon_lite.tensors.references.foreign import (
     SHAPES,
+    files_of,
     is_polygraphy,
     open_polygraphy,
     raw_entries,
@@ -225,9 +226,7 @@ def _open_folder(
         note = f"{str(path)!r} has {len(samples)} samples: using {chosen.name!r}"
         notes = (note,) if len(samples) > 1 else ()
         return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs), notes)
-    arrays = {
-        file.relative_to(path).with_suffix("").as_posix(): file for file in path.rglob("*.npy")
-    }
+    arrays = files_of(path, "*.npy")
     if not arrays:
         raise ReferenceSetError(
             f"folder {str(path)!r} holds no reference tensors",
