@@ -511,7 +511,7 @@ def test_rounding_is_measured_where_the_value_is_cut_off_and_the_reference_is_no
     case, floors, faults = Quantized(tmp_path, parsed(text, **weights)), {}, Examination.faults
     case.samples = case.samples[:1]  # the range ends at its values
     monkeypatch.setattr(
-        Examination, "faults", lambda self: (faults(self), floors.update(self.floors))[0]
+        Examination, "faults", lambda self: (faults(self), floors.update(self.floors.of))[0]
     )
 
     result = case.bisect(case.quantize("u8"), cause=False)
