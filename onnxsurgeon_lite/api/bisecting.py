@@ -42,7 +42,7 @@ from onnxsurgeon_lite.matching.values import (
 )
 from onnxsurgeon_lite.model import Model, ModelLike, require_replaceable
 from onnxsurgeon_lite.runtime.choice import runtime_of
-from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import (
     TARGET,
@@ -417,7 +417,7 @@ def operators_of(factory: str, index: GraphIndex, feeds: Feeds) -> Iterator[Refe
     """Yield what each operator of a PyTorch module returns; its files exist in the context."""
     from onnxsurgeon_lite.recording.from_torch import record_factory
 
-    inputs = required_inputs(index)
+    inputs = index.required_inputs
     with TemporaryFolder() as folder:
         place = Path(folder) / "operators"
         given = {name: feeds[name] for name in inputs if name in feeds}

@@ -560,7 +560,6 @@ def match(
     with Call(html=html, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
-        from onnxsurgeon_lite.runtime.feeds import required_inputs
         from onnxsurgeon_lite.tensors.references import open_references
 
         other = call.index(a) if is_model(a) else None
@@ -570,7 +569,7 @@ def match(
             given = call.feeds(other, feeds)
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)
-        stored = open_references(tensors, required_inputs(index), list(index.outputs))
+        stored = open_references(tensors, index.required_inputs, list(index.outputs))
         given = call.feeds_beside(index, stored, feeds)
         return call.done(match_references(stored, index, given, runtime, call.progress))
 

@@ -86,7 +86,7 @@ class Space:
         """The values that do not depend on a graph input."""
         index = self.index
         # an input with an initializer has a default, and counts as a constant
-        given = [name for name in index.inputs if name not in index.initializers]
+        given = index.required_inputs
         return index.producer.keys() - index.made_by(index.descendants(index.next_to(given)))
 
     @cached_property

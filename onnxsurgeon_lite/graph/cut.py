@@ -73,7 +73,7 @@ def boundary(index: GraphIndex, nodes: Collection[int]) -> tuple[list[str], list
     made = dict.fromkeys(index.outputs_of(sorted(inside)))
     read = dict.fromkeys(n for n in index.inputs_of(sorted(inside)) if n not in made)
     # what inputs and random numbers determine: constants need not be inputs of the part
-    moving = {name for name in index.inputs if name not in index.initializers}
+    moving = set(index.required_inputs)
     for position in index.order:
         node = index.nodes[position]
         if node.op_type in RANDOM or not moving.isdisjoint(index.needs[position]):

@@ -166,6 +166,11 @@ class GraphIndex:
         """The version of ONNX's own operators."""
         return onnx_opset(self.model.proto)
 
+    @property
+    def required_inputs(self) -> list[str]:
+        """The inputs without a default, which a run must be given."""
+        return [name for name in self.inputs if name not in self.initializers]
+
     @cached_property
     def named(self) -> dict[str, list[int]]:
         """Name -> the nodes with this name."""

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.matching.stages import (
     links_of,
 )
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
-from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
+from onnxsurgeon_lite.runtime.feeds import feeds_from
 from onnxsurgeon_lite.runtime.run import Opened, opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
@@ -161,7 +161,7 @@ class Decoder:
         # the runs can go on only if every input is known: tokens, mask, positions, caches, what another model
         # gives, and defaults
         for model in self._at(when):
-            strange = [name for name in required_inputs(model.session.index) if name not in known]
+            strange = [name for name in model.session.index.required_inputs if name not in known]
             if strange:
                 raise UsageError(
                     f"input {strange[0]!r} has no value for the next step",

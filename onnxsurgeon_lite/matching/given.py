@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.names import joined
-from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float, wide
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -91,7 +91,7 @@ def _rearranged(feed: Array, recorded: Array) -> bool:
 def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
     """Yield what two models have that makes equal nodes compute other numbers, or be fed by order."""
     # inputs of other names are fed by position
-    ours, theirs = required_inputs(index), required_inputs(other)
+    ours, theirs = index.required_inputs, other.required_inputs
     if len(ours) == len(theirs) and set(ours) != set(theirs):
         names, given = map(joined, (theirs, ours))
         yield f"the other model's inputs are fed in order: {names} as {given}"

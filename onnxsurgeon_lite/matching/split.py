@@ -84,7 +84,7 @@ def split(index: GraphIndex, values: Iterable[str], by_device: bool = False) -> 
     made = set(chain.from_iterable(part.outputs for part in parts))
     read = set(chain.from_iterable(part.inputs for part in parts))
     # no input is lost, and values that cross parts unnamed are said
-    unread = [n for n in index.inputs if n not in read and n not in index.initializers]
+    unread = [n for n in index.required_inputs if n not in read]
     # an input that nobody reads stays an input, so that the chain has the whole model's
     parts[:1] = [replace(part, inputs=part.inputs + tuple(unread)) for part in parts[:1]]
     named = made if by_device else selection.names

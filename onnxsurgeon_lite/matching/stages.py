@@ -13,7 +13,6 @@ from onnxsurgeon_lite.matching.samples import carried_by
 from onnxsurgeon_lite.matching.suite import CONFIG, found_path
 from onnxsurgeon_lite.model.loading import PACKAGE
 from onnxsurgeon_lite.passes.recipe import read_toml
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.untrusted import inner, json_of
 
@@ -161,7 +160,7 @@ def summarize_stages(stages: Sequence[Stage], indexes: Sequence[GraphIndex]) -> 
     found = []
     # in their order: a stage gets what those before it give
     for number, (stage, index) in enumerate(zip(stages, indexes, strict=True), 1):
-        inputs = {name: sources.get(name, "feeds") for name in required_inputs(index)}
+        inputs = {name: sources.get(name, "feeds") for name in index.required_inputs}
         found.append(StageSummary(stage.model.name, stage.runs, inputs))
         links = links_of(stage, index, indexes[number:], stage.feeds)
         for name in links.keys() - cached:

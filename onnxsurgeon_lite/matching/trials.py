@@ -18,7 +18,6 @@ from onnxsurgeon_lite.runtime.feeds import (
     Recipe,
     computed_size,
     make_feeds,
-    required_inputs,
 )
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -211,7 +210,7 @@ def _with_ranks(index: GraphIndex) -> Iterator[GraphIndex]:
     """Yield a model with several ranks for the inputs that declare none: one for all, or a scalar among others."""
     unranked = [
         name
-        for name in required_inputs(index)
+        for name in index.required_inputs
         if (kind := index.inputs[name].type).tensor_type.elem_type and not has_shape(kind)
     ]
     if not unranked:
@@ -250,7 +249,7 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     symbols = dict[str, bool]()  # name -> whether it is always the first dimension
     fixed = cache_sizes(index)
     places = dict[str, tuple[int, int]]()  # name -> the rank and the axis where it stands first
-    for name in required_inputs(index):
+    for name in index.required_inputs:
         dims = dims_of(index.inputs[name].type)
         for axis, dim in enumerate(dims):
             is_free = dim.dim_param not in fixed and computed_size(dim.dim_param, {}) is None
@@ -311,7 +310,7 @@ def _fills(index: GraphIndex, number: int) -> dict[str, str]:
     # the trip counts and the conditions of loops
     counts, going = (_steering(index, slot) for slot in (0, 1))
     fills = {}
-    for name in required_inputs(index):
+    for name in index.required_inputs:
         kind = index.inputs[name].type.tensor_type
         if not kind.HasField("shape") or any(known_size(dim) != 1 for dim in kind.shape.dim):
             continue

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.matching.trials import Outputs, Trial, unmoved
-from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.types import contradicts
@@ -98,7 +98,7 @@ def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs:
         for name, value in feeds.items()
         if name in inputs and not constant(after, inputs[name])
     }
-    for name in required_inputs(after):
+    for name in after.required_inputs:
         # a constant of the original that is an input now
         promoted = constant(before, name)
         if promoted:

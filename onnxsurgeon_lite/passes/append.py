@@ -15,7 +15,6 @@ from onnxsurgeon_lite.passes.build import parse_text
 from onnxsurgeon_lite.passes.expression import Known, parse_expression
 from onnxsurgeon_lite.passes.merge import merge, no_outputs
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_values
 from onnxsurgeon_lite.untrusted import text_of
 
@@ -65,7 +64,7 @@ class Append:
 
         # read the other graph, whose undeclared names have the types of this model
         guest, results = guest_of(self.what, model, known)
-        asked = [name for name in required_inputs(GraphIndex.of(guest)) if name not in self.share]
+        asked = [name for name in GraphIndex.of(guest).required_inputs if name not in self.share]
         unknown = [name for name in asked if links.get(name, name) not in index]
         if unknown:
             raise EditError(

@@ -65,7 +65,7 @@ class Extract:
         body, step = self._inside(index)
         if body is not index:  # a cut inside a body is a cut of that body as a model
             return replace(step.apply(body.model), changed=True)
-        own_inputs = tuple(name for name in index.inputs if name not in index.initializers)
+        own_inputs = tuple(index.required_inputs)
         inputs = select_values(index, self.inputs)
         outputs = select_values(index, self.outputs)
         notes = inputs.notes + outputs.notes

@@ -19,7 +19,6 @@ from onnxsurgeon_lite.passes.dedupe import content
 from onnxsurgeon_lite.passes.inverse import UNREADABLE
 from onnxsurgeon_lite.passes.opset import Opset, not_run
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import (
     clear_bodies,
@@ -128,7 +127,7 @@ def merge_all(
         linked = {n: v.pop(0) if len(v) > 1 else v[0] for n, v in waiting.items() if n in inputs}
         shared = [name for name in share if name in inputs]
         if by_name:
-            free = [n for n in required_inputs(GraphIndex.of(guest)) if n not in linked]
+            free = [n for n in GraphIndex.of(guest).required_inputs if n not in linked]
             # by name: an output feeds, an input that both have is shared
             linked |= {name: name for name in free if name in made}
             shared += [n for n in _names(merged.proto.graph.input) if n in free and n not in shared]

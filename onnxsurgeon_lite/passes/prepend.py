@@ -13,7 +13,6 @@ from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.append import guest_of, rename_results
 from onnxsurgeon_lite.passes.merge import merge
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 
 _HEADER = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
 
@@ -48,7 +47,7 @@ class Prepend:
             EditError: no input has the name of a result, or types do not fit.
         """
         index = GraphIndex.of(model)
-        asked = list(required_inputs(index))
+        asked = index.required_inputs
         links = dict(self.links)
 
         def known(name: str) -> TypeProto | None:

@@ -12,7 +12,6 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_shape import resized
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Rebatch:
         for name in names:
             if name not in index.inputs:
                 raise UnknownNameError(name, "the model", index.inputs, kind="input")
-        names = names or list(required_inputs(index))
+        names = names or index.required_inputs
         # equal symbols or equal sizes: one batch
         found = {name: self._dimension(index, name) for name in names}
         if len(set(found.values())) > 1:

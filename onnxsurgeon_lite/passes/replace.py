@@ -18,7 +18,6 @@ from onnxsurgeon_lite.passes.merge import add_guest, one_opset, require_fit
 from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.passes.targets import Operands
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, importing, reorder, settle
 from onnxsurgeon_lite.surgery.types import follow
 
@@ -122,7 +121,7 @@ class Replace:
         first, guest = one_opset(index.model, loaded(self.model).copy(), notes)
         graph = guest.proto.graph
         other = GraphIndex.of(guest)
-        theirs = list(required_inputs(other))
+        theirs = other.required_inputs
         results = [value.name for value in graph.output]
         for kind, own, given in (("inputs", theirs, inputs), ("outputs", results, outputs)):
             if len(own) != len(given):

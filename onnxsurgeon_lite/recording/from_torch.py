@@ -20,7 +20,6 @@ from onnxsurgeon_lite.recording.torch_recorder import (
     module_of,
     record_module,
 )
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
@@ -45,7 +44,7 @@ def record_factory(
         compiler: the backend of `torch.compile`; then only what the whole module returns is recorded.
     """
     # names of the model's inputs, to which tensors are bound in order
-    inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
+    inputs = GraphIndex.of(loaded(model)).required_inputs if model is not None else []
     try:
         module, args, kwargs = _module(target)
         if feeds is not None:

@@ -10,7 +10,6 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import ModelLike, loaded
 from onnxsurgeon_lite.names import command, split
 from onnxsurgeon_lite.recording.from_model import Recording
-from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.runtime.script import run_to_end
 
 _SCRIPT = Path(__file__).with_name("torch_recorder.py")
@@ -35,7 +34,7 @@ def record_with(
     """
     if shutil.which(python) is None:
         raise UsageError(f"there is no interpreter {python!r}", "write --python VENV/bin/python")
-    inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
+    inputs = GraphIndex.of(loaded(model)).required_inputs if model is not None else []
     options = [f"--scope={scope}" for scope in split(scopes)]
     options += [f"--input-name={name}" for name in inputs]
     options += ["--operators"] if operators else []

@@ -56,11 +56,6 @@ class Recipe:
     fills: Mapping[str, str] = field(default_factory=dict)
 
 
-def required_inputs(index: GraphIndex) -> list[str]:
-    """Return the graph inputs without a default, which a run must be given."""
-    return [name for name in index.inputs if name not in index.initializers]
-
-
 def read_feeds(
     index: GraphIndex, path: Tensors, sample: int = 0, said: list[str] | None = None
 ) -> Feeds:
@@ -73,7 +68,7 @@ def read_feeds(
         FeedsError: a feed is missing, has an unknown name, or another dtype or shape than declared.
         ReferenceSetError: the file cannot be read.
     """
-    stored = open_references(path, required_inputs(index), list(index.outputs), sample)
+    stored = open_references(path, index.required_inputs, list(index.outputs), sample)
     return feeds_from(index, stored, said)
 
 
@@ -102,7 +97,7 @@ class SampleFeeds(Sequence[Feeds]):
         """Return the samples at a place, or in arrays that hold rows of them."""
         return cls(
             index,
-            Samples(given, required_inputs(index), list(index.outputs), _axes(index, dims)),
+            Samples(given, index.required_inputs, list(index.outputs), _axes(index, dims)),
             dims,
         )
 
@@ -146,7 +141,7 @@ def _axes(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, tuple[int, in
 
 def feeds_from(index: GraphIndex, stored: ReferenceSet, said: list[str] | None = None) -> Feeds:
     """Return a reference set's entries for the graph inputs, checked against the model."""
-    missing = [name for name in required_inputs(index) if name not in stored]
+    missing = [name for name in index.required_inputs if name not in stored]
     if missing:
         have = few(list(stored)) or "none"
         raise FeedsError(
@@ -218,7 +213,7 @@ def check_feeds(index: GraphIndex, feeds: Mapping[str, object], option: str = "-
     """
     for name, value in feeds.items():
         check_feed(index, name, value, option)
-    missing = [name for name in required_inputs(index) if name not in feeds]
+    missing = [name for name in index.required_inputs if name not in feeds]
     if missing:
         raise FeedsError(
             f"no feed for input {', '.join(map(repr, missing))}",
@@ -276,7 +271,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     """
     if min([recipe.seed, *recipe.dims.values()]) < 0:
         raise FeedsError("the seed, or a size, is negative", "give numbers from 0 on")
-    names = required_inputs(index)
+    names = index.required_inputs
     _refuse_unknown("input", recipe.fills, index.inputs)
     symbols = set(symbols_of(index.inputs[name] for name in names))
     _refuse_unknown("symbolic dimension", recipe.dims.keys() - {""}, symbols - {""})

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Clean, Pass, Pipeline
-from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, as_declared, make_feeds, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, as_declared, make_feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.edits import names_in
@@ -98,7 +98,7 @@ class Failing:
             raise EditError(f"{step.name} changes nothing")
         feeds, index = Feeds(), GraphIndex.of(result.model)
         # each input needs a feed: a new one, or the one that it had
-        for name in required_inputs(index):
+        for name in index.required_inputs:
             value = (values or {}).get(name, self.feeds.get(name))
             if value is None:
                 raise EditError(f"input {name!r} has no feed")

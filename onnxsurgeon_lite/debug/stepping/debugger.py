@@ -26,7 +26,7 @@ from onnxsurgeon_lite.graph.selecting.select import required, select_node
 from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import alignment, feeds_in_order, needs_alignment
 from onnxsurgeon_lite.model import Model, ModelLike, loaded
-from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
@@ -419,7 +419,7 @@ def _fitted(
 ) -> tuple[ReferenceSet | None, Feeds]:
     """The references under the model's names, and what it is fed with."""
     # where tensors have no names (test_data_set_0), the order of inputs and outputs gives them
-    names = required_inputs(index), list(index.outputs)
+    names = index.required_inputs, list(index.outputs)
     stored = None if references is None else open_references(references, *names)
     # a set of references often holds the inputs, too
     given = stored if feeds is None else open_references(feeds, *names)

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.errors import FeedsError, RuntimeLost, SurgeonError, Unkno
 from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
-from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.tensors.dtypes import Stored, type_of
 
 
@@ -141,7 +141,7 @@ class Execution:
         if self.fed or not (self.index.inputs or self._set):
             return
         self.index.require_sound()
-        missing = [name for name in required_inputs(self.index) if name not in self.feeds]
+        missing = [name for name in self.index.required_inputs if name not in self.feeds]
         made = self._make(missing) if missing else {}
         main, feeds = self.frames[0], {**made, **self.feeds}
         for name, value in feeds.items():

@@ -188,7 +188,7 @@ class Graph:
 
     def __repr__(self) -> str:
         index = self.index
-        inputs = ", ".join(name for name in index.inputs if name not in index.initializers)
+        inputs = ", ".join(index.required_inputs)
         ends = f"{inputs} -> {', '.join(index.outputs)}"
         return shown(f"graph {index.graph.name!r}: {len(self):,} nodes, {ends}")
 

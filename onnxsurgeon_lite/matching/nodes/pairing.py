@@ -109,7 +109,7 @@ class _Matcher:
 
     def pair_ends(self, outside: Mapping[str, str]) -> None:
         """Pair inputs by name (in a body by position), and values of enclosing graphs."""
-        inputs = [[n for n in s.index.inputs if n not in s.index.initializers] for s in self.sides]
+        inputs = [s.index.required_inputs for s in self.sides]
         inner = self.sides[0].positional
         for name, other in chain(outside.items(), common(*inputs, by_place=inner)):
             # one label for both names: what is computed from them gets equal labels

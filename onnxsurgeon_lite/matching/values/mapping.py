@@ -16,7 +16,7 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameEr
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
-from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from
 from onnxsurgeon_lite.tensors.dtypes import Shape, Stored, is_array, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.untrusted import UNREADABLE, text_of
@@ -167,7 +167,7 @@ def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:
     Raises:
         FeedsError: the number of inputs differs, or a feed does not fit.
     """
-    required = required_inputs(index)
+    required = index.required_inputs
     if all(name in feeds for name in required):
         return _fitted(index, {n: feeds[n] for n in index.inputs if n in feeds})
     if len(required) != len(feeds):
@@ -212,7 +212,7 @@ def feeds_in_order(
     Raises:
         FeedsError: an input has no tensor, or its tensor does not fit.
     """
-    required = required_inputs(index)
+    required = index.required_inputs
     given = [name for name, entry in references.entries.items() if entry.is_input]
     left = [name for name in given if name not in required]
     unnamed = [name for name in required if name not in references]
