@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
-from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.model.messages import integer, operand
 from onnxsurgeon_lite.surgery.resizing.inference import (
     InferenceFailed,
     SizeInference,
@@ -137,8 +137,7 @@ class Visit(Spot):
     def read(self, slot: int) -> State | None:
         if slot in self.overrides:
             return self.overrides[slot]
-        name = self.node.input[slot] if slot < len(self.node.input) else ""
-        return self.reads.get(name)
+        return self.reads.get(operand(self.node, slot))
 
     def sizes(self, slot: int) -> list[Size] | None:
         """Return the sizes of an operand's axes, if all are known."""
