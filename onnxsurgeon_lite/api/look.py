@@ -170,7 +170,7 @@ def optimized(model: "ModelLike", opt: OptLevel = "all") -> "Iterator[Model]":
 
     Example:
         >>> with osl.optimized("transformer_block.onnx", opt="extended") as model:
-        ...     print([n.op_type for n in model.proto.graph.node if n.domain])
+        ...     print([n.op_type for n in model.graph.node if n.domain])
         ['FusedMatMul', 'BiasGelu']
     """
     with Call(opt=opt) as call:
@@ -199,8 +199,8 @@ def _note_origins(index: "GraphIndex", made: "Model") -> None:
     from onnxsurgeon_lite.debug.profiling.parts import parts
     from onnxsurgeon_lite.names import STANDS_FOR
 
-    nodes = by_name(made.proto.graph.node)
-    for part in parts(index, made.proto.graph.node):
+    nodes = by_name(made.graph.node)
+    for part in parts(index, made.graph.node):
         covered = " ".join(map(index.node_id, part.positions))
         for node in filter(None, map(nodes.get, part.kernels)):
             # a node that replaces one of its own operator needs no note

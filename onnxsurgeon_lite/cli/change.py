@@ -33,7 +33,7 @@ def build(
         weights: What print --weights wrote: the model comes back as it was.
     """
     if target.dry_run:
-        plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
+        plain.show_graph(f"graph {model.graph.name!r}", model.graph)
     options.save(model, target)
 
 

@@ -95,6 +95,6 @@ def _refusal_of(index: GraphIndex, position: int, runtime: Runtime) -> str | Non
         return None
     nodes = sorted({position}.union(index.producer[n] for n in fixed if n in index.producer))
     part = submodel(index, Cut(inputs, outputs, tuple(nodes), ()))
-    for node, place in zip(part.proto.graph.node, nodes, strict=True):
+    for node, place in zip(part.graph.node, nodes, strict=True):
         node.name = node.name or index.node_id(place)  # the message names it
     return _refusal(part, runtime)

@@ -74,7 +74,7 @@ def place_of(index: GraphIndex, name: str, called: bool = False) -> tuple[str, s
     Raises:
         UnknownNameError: there is no such body.
     """
-    path, holder = MAIN, index.model.proto.graph
+    path, holder = MAIN, index.graph
     if name in index:  # a name of the main graph may look like a path
         return path, name
     # `fn:domain::name/q`: begin in that function

@@ -97,7 +97,7 @@ def problem_of(model: Model, full: bool = False) -> str:
 
 def begin_check(model: Model) -> None:
     """Start what `require_valid` will ask of a large model, if that does not change."""
-    if len(model.proto.graph.node) > FEW:
+    if len(model.graph.node) > FEW:
         # the result is kept, and `problem_of` finds it
         native.begin_check(*_checkable(model), full=False)
 
@@ -117,7 +117,7 @@ def _explained(index: GraphIndex) -> str:
     versions = opset_versions(index.model.proto.opset_import)
     if "" not in versions and any(is_standard(node) for node in index.nodes):
         return "the model imports no version of 'ai.onnx': onnxdbg edit fix"
-    graph = index.model.proto.graph
+    graph = index.graph
     for kind, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
             if not has_shape(value.type):

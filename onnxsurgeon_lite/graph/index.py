@@ -112,7 +112,7 @@ class GraphIndex:
         """
         if isinstance(model, Indexed):
             return model.index
-        graph = model.proto.graph
+        graph = model.graph
         nodes = list(graph.node)
         index = cls(model, nodes, _Reads(nodes))
         index.inputs = by_name(graph.input)
@@ -159,7 +159,7 @@ class GraphIndex:
     @property
     def graph(self) -> GraphProto:
         """The main graph."""
-        return self.model.proto.graph
+        return self.model.graph
 
     @property
     def opset(self) -> int:

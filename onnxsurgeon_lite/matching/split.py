@@ -104,7 +104,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
         file.verify()  # the parts take their data with them
     written = []
     models = [model_of(index, part) for part in found.parts]
-    graphs = [model.proto.graph for model in models]
+    graphs = [model.graph for model in models]
     # the inputs and outputs of all parts, whose order and declarations `merge` restores
     ends = {v.name for v in chain.from_iterable(g.input[:] + g.output[:] for g in graphs)}
     # what `merge` needs to make the model whole again

@@ -222,7 +222,7 @@ def _with_ranks(index: GraphIndex) -> Iterator[GraphIndex]:
         ranks += (ranks[0] | {name: 0} for name in unranked[:_SCALARS])
     for each in ranks:
         model = index.model.copy()
-        for info in model.proto.graph.input:
+        for info in model.graph.input:
             for axis in range(each.get(info.name, 0)):
                 info.type.tensor_type.shape.dim.add(dim_param=f"{info.name}_dim{axis}")
         yield GraphIndex.of(model)

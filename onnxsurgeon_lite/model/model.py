@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import ExternalDataError
 from onnxsurgeon_lite.model import walk
@@ -56,6 +56,11 @@ class Model:
     path: Path | None = None
     loaded: int | None = None
     enclosing: Enclosing = Enclosing()
+
+    @property
+    def graph(self) -> GraphProto:
+        """The main graph."""
+        return self.proto.graph
 
     def copy(self) -> "Model":
         """Return an independent copy of the structure; the weights stay where they are."""

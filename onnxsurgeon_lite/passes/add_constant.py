@@ -60,7 +60,7 @@ class AddConstant:
                 )
             kind = data_type_named(self.dtype) if self.dtype else data_type_for(name, numbers)
             tensor = make_tensor(name, numbers, kind)
-            result.proto.graph.initializer.append(tensor)
+            result.graph.initializer.append(tensor)
             taken.add(name)
             changes.append(
                 f"added constant {name!r}: {dtypes.dtype_name(kind)} {list(tensor.dims)}"

@@ -106,7 +106,7 @@ def _take_places(result: Model, before: GraphIndex, read: set[str]) -> None:
         sources = (places[name] for node in nodes for name in after.reads[node] if name in replaced)
         return min(sources, default=len(places))
 
-    result.proto.graph.output.sort(key=place)
+    result.graph.output.sort(key=place)
 
 
 def guest_of(what: str | Model, model: Model, known: Known) -> tuple[Model, dict[str, str]]:
@@ -120,7 +120,7 @@ def guest_of(what: str | Model, model: Model, known: Known) -> tuple[Model, dict
     text = text_of(path) if "=" not in what and path.is_file() else what
     if "{" in text:
         return parse_text(text, model.proto), {}
-    expression = parse_expression(text, model, known, names_in([model.proto.graph]))
+    expression = parse_expression(text, model, known, names_in([model.graph]))
     return expression.model, expression.results
 
 

@@ -67,7 +67,7 @@ class BatchOutputs:
         kinds = {group: _common_type(index, names) for group, names in groups.items()}
 
         result = model.copy()  # count the rows of each image, then pad and stack each group
-        graph = result.proto.graph
+        graph = result.graph
         # each output becomes [most, ...] with its own count, then [1, most, ...], then one Concat
         appender = Appender(result)
         first = next(iter(groups.values()))

@@ -67,7 +67,7 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
     if not files:
         return model
     result = model.copy()
-    graph = result.proto.graph
+    graph = result.graph
     index = GraphIndex.of(result)
     for name, given in files.items():
         if name not in index.inputs and name not in index.consumers and name not in index.outputs:

@@ -45,7 +45,7 @@ class Dedupe:
         dropped = list[str]()
         # (graph, contents that it sees -> their name, names that stay)
         pending: list[tuple[GraphProto, dict[Key, str], set[str]]] = [
-            (result.proto.graph, {}, trained(result.proto))
+            (result.graph, {}, trained(result.proto))
         ]
         while pending:
             graph, visible, kept = pending.pop()

@@ -78,7 +78,7 @@ class Dequantize:
         # in the next round
         while True:
             result = source.copy()
-            found = _graph(GraphIndex.of(result), result, result.proto.graph, left)
+            found = _graph(GraphIndex.of(result), result, result.graph, left)
             # a scale may be 1 only where nothing reads the integers any more
             nodes = walk.nodes(walk.graphs(result.proto))
             read = {node.output[0] for node in nodes if node.op_type == DYNAMIC}

@@ -175,7 +175,7 @@ class Derivative:
     def input(self, name: str, kind: TypeProto) -> Term:
         """Add an input of the model."""
         self._take(name)
-        self.index.model.proto.graph.input.add(name=name, type=kind)
+        self.index.graph.input.add(name=name, type=kind)
         return Term(self.tape, name, kind.tensor_type.elem_type)
 
     def output(self, name: str, term: Term, like: TypeProto) -> None:
@@ -184,7 +184,7 @@ class Derivative:
         self.tape.nodes.append(
             NodeProto(op_type="Identity", input=[term.name], output=[name], name=name)
         )
-        self.index.model.proto.graph.output.add(name=name, type=like)
+        self.index.graph.output.add(name=name, type=like)
 
     def _take(self, name: str) -> None:
         if name in self.tape.names.taken:

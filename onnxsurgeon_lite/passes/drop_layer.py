@@ -77,7 +77,7 @@ class DropLayer:
         result = Pipeline(tuple(steps)).apply(model).model
         self._renumber(result, stack, list(inputs) + outputs)
         gone = f"dropped layer {self.layer} of {len(layers)} in {stack!r}"
-        changes = [f"{gone}: {counted(len(index.nodes) - len(result.proto.graph.node), 'node')}"]
+        changes = [f"{gone}: {counted(len(index.nodes) - len(result.graph.node), 'node')}"]
         changes += (f"removed input {name!r}" for name in inputs)
         changes += (f"removed output {name!r}" for name in outputs)
         return PassResult.of(model, result, changes)

@@ -67,9 +67,9 @@ class Expose:
         declarations = [index.value_info(value) for value in hidden]
         # sequences and iterations, which the edit added
         declarations += [wire.declared(wire.key) for wire in edited.wires]
-        result.proto.graph.output.extend(declarations)
+        result.graph.output.extend(declarations)
         exposed = set(hidden)  # outputs must not be in value_info too
-        drop(result.proto.graph.value_info, lambda info: info.name in exposed)
+        drop(result.graph.value_info, lambda info: info.name in exposed)
         untyped = [v.name for v in declarations if not (v.HasField("type") and has_shape(v.type))]
         notes = selection.notes + [f"the type of {name!r} is unknown" for name in untyped]
         return PassResult(result, changed=True, notes=tuple(notes))

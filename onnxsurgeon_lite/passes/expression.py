@@ -113,7 +113,7 @@ class _Writer:
 
     def _input(self, name: str, kind: TypeProto | None) -> str:
         if kind is None:
-            graph = self.like.proto.graph
+            graph = self.like.graph
             known = few([info.name for info in chain(graph.input, graph.output)])
             raise BuildError(
                 f"nothing says what {name!r} is",

@@ -88,7 +88,7 @@ class Extract:
         index.require_sound(cut.nodes)
         result = submodel(index, cut)
         notes += (f"no output depends on input {name!r}: kept" for name in cut.unused)
-        for info in (*result.proto.graph.input, *result.proto.graph.output):
+        for info in (*result.graph.input, *result.graph.output):
             if not info.HasField("type"):
                 notes.append(f"the type of {info.name!r} is unknown")
         return PassResult(result, result.proto != model.proto, tuple(notes))

@@ -177,7 +177,7 @@ def _joined(proto: ModelProto) -> Iterable[str]:
 
 
 def _require_produced(model: Model) -> None:
-    large = len(model.proto.graph.node) > FEW and not model.proto.functions
+    large = len(model.graph.node) > FEW and not model.proto.functions
     if large and not has_dangling(GraphIndex.of(model)):
         return
     left = list(dangling(model.proto))
@@ -186,7 +186,7 @@ def _require_produced(model: Model) -> None:
         hint = "rewire their readers: onnxdbg edit rewire, or find them all: onnxdbg check MODEL"
         if any(missing.node is not None and missing.meant for missing in left):
             hint = "join those whose spelling is clear: onnxdbg edit fix MODEL --join"
-        elif left[0].node is None and left[0].name in {o.name for o in model.proto.graph.output}:
+        elif left[0].node is None and left[0].name in {o.name for o in model.graph.output}:
             hint = f"remove the output: onnxdbg edit remove-output MODEL {command(left[0].name)}"
         raise GraphError(f"cannot be fixed: {left[0]}{more}", hint)
 
@@ -287,8 +287,8 @@ def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
 
 def _ranked(result: Model) -> Iterable[str]:
     """Give an input without a shape open dimensions, if only one number of them fits what reads it."""
-    declared = {info.name for info in result.proto.graph.value_info}
-    for info in filter(lambda info: not has_shape(info.type), result.proto.graph.input):
+    declared = {info.name for info in result.graph.value_info}
+    for info in filter(lambda info: not has_shape(info.type), result.graph.input):
         kind, fitting = info.type.tensor_type, []
         # each number of open axes in turn: do all readers accept it
         for rank in range(_MOST_AXES):
@@ -316,7 +316,7 @@ def _stale(
     """Correct the value_info and outputs of the main graph that contradict inference, or have no type."""
     names = {info.name for info in _declared(result)}
     inferred = begun(names) if begun else infer(result, names)
-    declared = declared_types(around_nodes(result.proto.graph))
+    declared = declared_types(around_nodes(result.graph))
     # (id of the declared type, id of the inferred) -> whether they agree
     right = dict[tuple[int, int], bool]()  # most values share a few types
     stale = set()
@@ -384,6 +384,6 @@ def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:
 
 def _declared(model: Model) -> list[ValueInfoProto]:
     """Return the declarations of what nodes make."""
-    graph = model.proto.graph
+    graph = model.graph
     given = set(sources(graph))
     return [info for info in chain(graph.value_info, graph.output) if info.name not in given]

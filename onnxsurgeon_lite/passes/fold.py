@@ -113,9 +113,7 @@ def _fold(
             carry_types(before, index)
         whole.large.clear()
         whole.failed.clear()
-        _fold_graph(
-            index, result.proto.graph, None if values is None else set(values), limit, whole
-        )
+        _fold_graph(index, result.graph, None if values is None else set(values), limit, whole)
         for function in result.proto.functions if values is None else ():
             _fold_function(result, function, limit, whole)
         if before is not None:

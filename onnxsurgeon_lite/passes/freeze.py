@@ -101,16 +101,16 @@ def _folded(
     while True:
         # an If that gives way may leave further constants: as long as one does
         folded, notes = fold(result, known, limit)
-        before = {tensor.name for tensor in result.proto.graph.initializer}
+        before = {tensor.name for tensor in result.graph.initializer}
         result, taken, kept = straighten(result, unroll)
         changes += folded + taken
         if not taken:
             return result, changes, notes + kept
-        known |= {tensor.name for tensor in result.proto.graph.initializer} - before
+        known |= {tensor.name for tensor in result.graph.initializer} - before
 
 
 def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
-    graph = result.proto.graph
+    graph = result.graph
     place = next(p for p, info in enumerate(graph.input) if info.name == value)
     declared = graph.input[place]
     # what `Promote` replaced by this input, if it did
@@ -196,7 +196,7 @@ def _restore(
     place: int | None,
 ) -> None:
     """Put the constant back where `Promote` took it from, else after the initializers."""
-    graph = result.proto.graph
+    graph = result.graph
     node = origin.message(NodeProto) if origin is not None else None
     bare = origin.message(TensorProto) if origin is not None else None
     if origin is not None and node is not None and _is_constant(node, tensor.name):

@@ -74,7 +74,7 @@ class Bridge:
         self._scopes = dict[int, _ImportedGraph]()
         # (graph, its message, the scopes around it, outermost first)
         pending: list[tuple[gs.Graph, GraphProto, list[_ImportedGraph]]] = [
-            (self.graph, model.proto.graph, [])
+            (self.graph, model.graph, [])
         ]
         while pending:
             graph, source, outer = pending.pop()

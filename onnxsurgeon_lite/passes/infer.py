@@ -59,7 +59,7 @@ class Infer:
         """Declare the types of an indexed model."""
         model, result = index.model, index.model.copy()
         declaring = _Declaring()
-        declaring.graph(index, result.proto.graph, None)
+        declaring.graph(index, result.graph, None)
         changes = [
             f"{what} {count} values"
             for what, count in (("declared", declaring.added), ("completed", declaring.completed))
@@ -72,7 +72,7 @@ def _inferred(
     index: GraphIndex, outer: Expressions | None
 ) -> tuple[dict[str, TypeProto], Expressions]:
     """Infer the types of a graph, from declared shapes, too, where none can be inferred."""
-    graph = index.model.proto.graph
+    graph = index.graph
     # declared shapes, used only where inference gives none
     declared = {info.name: info.type for info in graph.value_info if has_shape(info.type)}
     while True:

@@ -94,7 +94,7 @@ class Insert:
         )
         new = self.output or fresh(base, taken)
         node.input[:] = inputs
-        result.proto.graph.initializer.extend(operands.tensors(index, node))
+        result.graph.initializer.extend(operands.tensors(index, node))
         # right after the last node that makes an input
         place = 1 + max(index.makers(inputs), default=-1)
         # connect it: as the new producer of the value, or between the value and its readers
@@ -109,7 +109,7 @@ class Insert:
             node.output[:] = [value]
         else:
             chosen = readers(index, value, self.to)
-            rename_uses([result.proto.graph.node[p] for p in chosen], {value: new})
+            rename_uses([result.graph.node[p] for p in chosen], {value: new})
             node.output[:] = [new]
             if value in index.outputs and not self.to:
                 notes.append(
@@ -117,7 +117,7 @@ class Insert:
                 )
         # attributes have the types of the schema; then types follow the new node
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
-        result.proto.graph.node.insert(place, node)
+        result.graph.node.insert(place, node)
         notes += self._follow_types(index, settle(index, result), value, new)
         where = "before" if self.before else "after"
         change = (
@@ -133,7 +133,7 @@ class Insert:
                 + (" for some of its readers" if self.to else ": no node produces it"),
                 "insert it after the value: leave out --before",
             )
-        outputs = result.proto.graph.node[position].output
+        outputs = result.graph.node[position].output
         outputs[list(outputs).index(value)] = new
 
     def _follow_types(

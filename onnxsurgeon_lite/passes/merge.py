@@ -71,15 +71,15 @@ def merge(
         same = set(_common(before, other))
         incoming |= {name: name for name in same if name not in incoming}
         # what both compute alike, the first keeps
-        drop(guest.proto.graph.node, lambda node: not same.isdisjoint(node.output))
-        drop(guest.proto.graph.output, lambda value: value.name in before.outputs.keys() & same)
+        drop(guest.graph.node, lambda node: not same.isdisjoint(node.output))
+        drop(guest.graph.output, lambda value: value.name in before.outputs.keys() & same)
     linked = {value for value, _ in links}.difference(keep)
     add_guest(result, guest, incoming, linked, notes, prefix)
     GraphIndex.of(result).require_sound()
     changes = [f"linked {value!r} to input {name!r}" for value, name in links]
     changes += (f"input {name!r} is shared" for name in share)
     changes.append(
-        f"added the {counted(len(guest.proto.graph.node), 'node')} of graph {second.proto.graph.name!r}"
+        f"added the {counted(len(guest.graph.node), 'node')} of graph {second.graph.name!r}"
     )
     return PassResult.of(first, result, changes, notes)
 
@@ -107,8 +107,8 @@ def merge_all(
         models = _runnable(models)
     whole = next(filter(None, map(_whole, models)), {})
     # outputs that somebody may want to keep or share
-    before = list(chain.from_iterable(_names(model.proto.graph.output) for model in models))
-    asked = list(chain.from_iterable(_names(model.proto.graph.input) for model in models[1:]))
+    before = list(chain.from_iterable(_names(model.graph.output) for model in models))
+    asked = list(chain.from_iterable(_names(model.graph.input) for model in models[1:]))
     share, keep = split(share, set(asked)), split(keep, set(before))
     for names, known, kind in ((share, asked, "input"), (keep, before, "output")):
         for name in names:
@@ -117,9 +117,9 @@ def merge_all(
     # input -> the values that feed it, one for each model that has the input
     waiting = groups((name, value) for value, name in links)
     merged, notes, changes = models[0], list[str](), list[str]()
-    made = set(_names(merged.proto.graph.output))
+    made = set(_names(merged.graph.output))
     for guest, prefix in zip(models[1:], chain(prefixes, [""] * len(models)), strict=False):
-        inputs = set(_names(guest.proto.graph.input))
+        inputs = set(_names(guest.graph.input))
         # the last model gets links of inputs that none has, so that `merge` names them
         if guest is models[-1]:
             inputs |= waiting.keys() - set(asked)  # which `merge` says that it has not
@@ -130,14 +130,14 @@ def merge_all(
             free = [n for n in GraphIndex.of(guest).required_inputs if n not in linked]
             # by name: an output feeds, an input that both have is shared
             linked |= {name: name for name in free if name in made}
-            shared += [n for n in _names(merged.proto.graph.input) if n in free and n not in shared]
+            shared += [n for n in _names(merged.graph.input) if n in free and n not in shared]
             if not (linked or shared or whole):
-                name = guest.proto.graph.name
+                name = guest.graph.name
                 notes.append(f"graph {name!r} has no name in common: nothing is linked by name")
         pairs = [(value, name) for name, value in linked.items()]
         kept = list(keep) + whole.get("outputs", [])
         result = merge(merged, guest, pairs, shared, prefix, kept, by_name)
-        made.update(_names(guest.proto.graph.output))
+        made.update(_names(guest.graph.output))
         notes += result.notes
         changes += result.changes
         merged = result.model
@@ -160,11 +160,11 @@ def _runnable(models: Sequence[Model]) -> list[Model]:
     """Put models after those whose outputs they read, otherwise as they are given."""
     made = dict[str, int]()
     for place, model in enumerate(models):
-        for name in _names(model.proto.graph.output):
+        for name in _names(model.graph.output):
             # of several models that make a value, the first counts
             made.setdefault(name, place)
     needs = {
-        place: {made.get(name, place) for name in _names(model.proto.graph.input)} - {place}
+        place: {made.get(name, place) for name in _names(model.graph.input)} - {place}
         for place, model in enumerate(models)
     }
     return [models[place] for place in in_order(needs)]
@@ -191,7 +191,7 @@ def _whole(model: Model) -> dict[str, list[str]]:
 
 def _restore(merged: Model, whole: Mapping[str, list[str]], outputs: Iterable[str]) -> list[str]:
     """Order inputs and outputs as in the model that was split; return the outputs that are none now."""
-    graph = merged.proto.graph
+    graph = merged.graph
     ends = set(_names(chain(graph.input, graph.output)))
     # outputs that are values still
     made = ends.union(*(node.output for node in graph.node))
@@ -251,7 +251,7 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
             f"{error.message}",
             "export both with one opset version",
         ) from error
-    name = older.proto.graph.name
+    name = older.graph.name
     told = converted.changes + converted.notes + not_run(converted)
     notes += (f"graph {name!r}: {text}" for text in told)
     return (converted.model, second) if older is first else (first, converted.model)
@@ -310,7 +310,7 @@ def add_guest(
     _make_room(result, guest, incoming, prefix, notes)
     _rename_functions(result.proto, guest.proto, notes)
     result.files.update(_distinct_places(result, guest))
-    _add_graph(result.proto.graph, guest.proto.graph, linked)
+    _add_graph(result.graph, guest.graph, linked)
     proto, other = result.proto, guest.proto
     imported = opset_versions(proto.opset_import)
     proto.opset_import.extend(
@@ -329,10 +329,10 @@ def _make_room(
     result: Model, guest: Model, incoming: dict[str, str], prefix: str, notes: list[str]
 ) -> None:
     """Rename values and nodes of the guest that clash with the first model."""
-    host = result.proto.graph
-    graph = guest.proto.graph
+    host = result.graph
+    graph = guest.graph
     names = dict(incoming)
-    own, theirs = (dict.fromkeys(defined(model.proto.graph)) for model in (result, guest))
+    own, theirs = (dict.fromkeys(defined(model.graph)) for model in (result, guest))
     results = (value.name for value in host.output)
     # names of the first model: those in bodies, its own, its results, and what it feeds
     taken = inner_names(result.proto, host.node).union(own, results, incoming.values())
@@ -354,7 +354,7 @@ def _make_room(
         )
     clashes = [name for name in theirs if name not in incoming and names.get(name, name) in taken]
     # new names must also avoid those of the second
-    taken |= inner_names(guest.proto, guest.proto.graph.node).union(
+    taken |= inner_names(guest.proto, guest.graph.node).union(
         theirs, (value.name for value in graph.output)
     )
     for name in clashes:

@@ -71,7 +71,7 @@ class PadOutputs:
 
         # unpadded values make room for padded ones, which have the names of the outputs
         result = model.copy()
-        graph = result.proto.graph
+        graph = result.graph
         taken = value_names(index)
         # outputs that a node makes; one that is an input of the graph keeps its name
         ragged = {n: fresh(f"{n}.ragged", taken) for n in names if n in index.producer}

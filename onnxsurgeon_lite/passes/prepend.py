@@ -58,7 +58,7 @@ class Prepend:
 
         # read the other graph, whose undeclared names have the types of inputs
         guest, results = guest_of(self.what, model, known)
-        made = results or {value.name: value.name for value in guest.proto.graph.output}
+        made = results or {value.name: value.name for value in guest.graph.output}
         # each result feeds the input of its name, the linked one, or the only one
         pairs = []
         for name, value in made.items():
@@ -75,25 +75,23 @@ class Prepend:
         # the other graph comes first, so it is the first of the merged models
         done = merge(guest, model, pairs, self.share)
         take_fields(done.model.proto, model.proto, _HEADER)
-        take_fields(done.model.proto.graph, model.proto.graph, ("name", "doc_string"))
+        take_fields(done.model.graph, model.graph, ("name", "doc_string"))
         _restore_documentation(done.model, index)
-        given = {value.name for value in guest.proto.graph.input}
+        given = {value.name for value in guest.graph.input}
         # a result that is the other graph's input has its name already
         rename_results(done.model, {n: value for n, value in results.items() if n not in given})
         return PassResult.of(
             model,
             done.model,
             done.changes[: len(pairs)]
-            + (
-                f"added {len(guest.proto.graph.node)} nodes before graph {model.proto.graph.name!r}",
-            ),
+            + (f"added {len(guest.graph.node)} nodes before graph {model.graph.name!r}",),
             done.notes,
         )
 
 
 def _restore_documentation(result: Model, index: GraphIndex) -> None:
     """Give an input that has an old one's name all of its declaration but the type."""
-    for value in result.proto.graph.input:
+    for value in result.graph.input:
         if value.name in index.inputs:
             kind = copied(value.type)
             value.CopyFrom(index.inputs[value.name])

@@ -75,7 +75,7 @@ class Promote:
             )
         # sizes that followed from the numbers are open now
         relaxed = relax(index, result, promoted)
-        for declared in result.proto.graph.input:
+        for declared in result.graph.input:
             if declared.name in promoted:
                 remember_types(declared, relaxed)
         notes += _relaxed_note(relaxed)
@@ -88,7 +88,7 @@ class Promote:
 
     def _promote(self, index: GraphIndex, result: Model, value: str, tensor: TensorProto) -> str:
         """Promote one value; return the initializer that keeps its numbers, if one does."""
-        graph, kept = result.proto.graph, ""
+        graph, kept = result.graph, ""
         told = (info for info in graph.value_info if info.name == value)  # its docs
         declared = copied(next(told, ValueInfoProto(name=value)))
         declared.type.CopyFrom(tensor_type(tensor))
@@ -131,7 +131,7 @@ class Promote:
         tensor: TensorProto,
     ) -> str:
         """Note the original, with its numbers unless they are the default; return the initializer that has them."""
-        graph = result.proto.graph
+        graph = result.graph
         made = index.producer.get(declared.name) is not None
         original = graph.node[place] if made else graph.initializer[place]
         whole = copied(original)

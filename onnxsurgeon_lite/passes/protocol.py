@@ -82,13 +82,13 @@ def _complete(result: Model, source: Model) -> None:
     proto = result.proto
     # every initializer is an input
     if proto.ir_version < OPTIONAL_INPUTS:
-        before = by_name(source.proto.graph.input)
+        before = by_name(source.graph.input)
         declared = {info.name for info in proto.graph.input}
         new = [tensor for tensor in proto.graph.initializer if tensor.name not in declared]
         # names that are still needed; a removed initializer takes its input with it
         kept = {name for node in proto.graph.node for name in chain(node.input, captured(node))}
         kept.update(value.name for value in chain(proto.graph.output, proto.graph.initializer))
-        gone = by_name(source.proto.graph.initializer).keys() - kept
+        gone = by_name(source.graph.initializer).keys() - kept
         drop(proto.graph.input, lambda info: info.name in gone)
         proto.graph.input.extend(
             before.get(tensor.name) or ValueInfoProto(name=tensor.name, type=tensor_type(tensor))

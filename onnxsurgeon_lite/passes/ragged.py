@@ -39,7 +39,7 @@ class Appender(NewNodes):
     """Adds nodes to the end of a model's main graph."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__(value_names(GraphIndex.of(model)), model.proto.graph.node)
+        super().__init__(value_names(GraphIndex.of(model)), model.graph.node)
         self.opset = onnx_opset(model.proto)
         if self.opset < _CONSTANT_OF_SHAPE:
             raise ShapeError(

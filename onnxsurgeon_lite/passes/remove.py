@@ -70,7 +70,7 @@ class Remove:
         # a chain of removed nodes: to its end
         bypass = {value: _end(bypass, value) for value in bypass}
         result = model.copy()
-        graph = result.proto.graph
+        graph = result.graph
         _join([graph.node[p] for p in set(index.reading(together)) - inside], bypass, together)
         rename_uses((graph.node[p] for p in set(index.reading(bypass)) - inside), bypass)
         drop_at(graph.node, positions)

@@ -45,5 +45,5 @@ class RemoveInput:
                     f"make it a constant: onnxdbg edit freeze MODEL {name}=...; or rewire its readers",
                 )
         result = model.copy()
-        drop(result.proto.graph.input, lambda info: info.name in names)
+        drop(result.graph.input, lambda info: info.name in names)
         return PassResult.of(model, result, [f"removed input {name!r}" for name in names])

@@ -38,12 +38,12 @@ class RemoveOutput:
         if not index.outputs.keys() - names:
             raise EditError("a model needs an output: none would be left", "name fewer outputs")
         result = model.copy()
-        drop(result.proto.graph.output, lambda info: info.name in names)
+        drop(result.graph.output, lambda info: info.name in names)
         # values of nodes stay declared
-        declared = {info.name for info in result.proto.graph.value_info}
+        declared = {info.name for info in result.graph.value_info}
         # an output that value_info declares, too, needs no second entry
         inner = [name for name in names if name in index.producer and name not in declared]
-        result.proto.graph.value_info.extend(index.outputs[name] for name in inner)
+        result.graph.value_info.extend(index.outputs[name] for name in inner)
         idle = sorted(index.unread(names))
         notes = [f"nothing reads {', '.join(map(repr, idle))} now: onnxdbg edit clean removes it"]
         changes = [f"removed output {name!r}" for name in names]

@@ -65,7 +65,7 @@ class Rename:
         stay = {n for n in names.values() if (n in index or n in around) and n not in names}
         _refuse_collisions(names, stay)
         result = index.model.copy()
-        rename_values(result.proto, result.proto.graph, names)
+        rename_values(result.proto, result.graph, names)
         changes = [f"renamed value {old!r} to {new!r}" for old, new in names.items()]
         return PassResult.of(index.model, result, changes, notes)
 
@@ -84,7 +84,7 @@ class Rename:
         result = index.model.copy()
         changes = []
         for position, new in names.items():
-            node = result.proto.graph.node[position]
+            node = result.graph.node[position]
             if node.name != new:
                 changes.append(
                     f"renamed node {described(node, index.node_id(position))} to {new!r}"

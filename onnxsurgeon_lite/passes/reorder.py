@@ -44,7 +44,7 @@ class Reorder:
             raise UsageError("nothing to reorder", "name --inputs or --outputs, in their new order")
         index = GraphIndex.of(model)
         result = model.copy()
-        graph = result.proto.graph
+        graph = result.graph
         changes = []
         for kind, infos, known, names in (
             ("input", graph.input, index.inputs, self.inputs),

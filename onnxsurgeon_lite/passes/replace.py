@@ -104,9 +104,9 @@ class Replace:
         # schemas are needed only for numbers and attributes
         if inputs.numbers or self.attributes:
             index = GraphIndex.of(result)
-            result.proto.graph.initializer.extend(inputs.tensors(index, node))
+            result.graph.initializer.extend(inputs.tensors(index, node))
             node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
-        result.proto.graph.node.insert(place, node)
+        result.graph.node.insert(place, node)
 
     def _add_model(
         self,
@@ -119,7 +119,7 @@ class Replace:
     ) -> Model:
         assert self.model is not None  # one of the two is given
         first, guest = one_opset(index.model, loaded(self.model).copy(), notes)
-        graph = guest.proto.graph
+        graph = guest.graph
         other = GraphIndex.of(guest)
         theirs = other.required_inputs
         results = [value.name for value in graph.output]
@@ -137,7 +137,7 @@ class Replace:
         result = _without(GraphIndex.of(first), region, outputs)
         # the main graph declares its outputs itself
         del graph.output[:]
-        nodes = result.proto.graph.node
+        nodes = result.graph.node
         before, left = region[-1] - len(region) + 1, len(nodes)
         add_guest(result, guest, places, set(), notes)
         # from the end of the list to the place of the region
@@ -147,9 +147,9 @@ class Replace:
 
 def _without(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> Model:
     result = index.model.copy()
-    drop_at(result.proto.graph.node, region)
+    drop_at(result.graph.node, region)
     inner = index.made_by(region)
-    drop_declarations(result.proto.graph, inner - set(outputs))
+    drop_declarations(result.graph, inner - set(outputs))
     return result
 
 

@@ -63,7 +63,7 @@ class Rewire:
         if new == old:
             return PassResult(model, changed=False, notes=tuple(notes))
         for position in chosen:
-            node = result.proto.graph.node[position]
+            node = result.graph.node[position]
             if self.slot is None:
                 rename_uses([node], {old: new})
             elif self.slot < len(node.input) and node.input[self.slot] == old:
@@ -110,5 +110,5 @@ def _constant(index: GraphIndex, result: Model, old: str, numbers: Numbers) -> s
     """Add a constant of a value's dtype; return its name."""
     name = fresh(f"{old}_constant", Taken(index))
     tensor = make_tensor(name, numbers, index.element_of(old) or data_type_for(name, numbers))
-    result.proto.graph.initializer.append(tensor)
+    result.graph.initializer.append(tensor)
     return name

@@ -70,8 +70,8 @@ class SetConstant:
         around = value in model.enclosing.names
         if around or len(chosen) < len(users):
             new.name = fresh(value, Taken(index))
-            result.proto.graph.initializer.append(new)
-            rename_uses([result.proto.graph.node[place] for place in chosen], {value: new.name})
+            result.graph.initializer.append(new)
+            rename_uses([result.graph.node[place] for place in chosen], {value: new.name})
             why = "comes from outside" if around else "is shared"
             notes.append(
                 f"{value!r} {why}: {len(chosen)} of {len(users)} nodes read the copy {new.name!r}"
@@ -147,7 +147,7 @@ def _changed(
 
 
 def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None:
-    graph = result.proto.graph
+    graph = result.graph
     if value in index.initializers:
         graph.initializer[initializer_place(graph, value)].CopyFrom(new)
     else:

@@ -52,12 +52,12 @@ class SetShape:
 def _ranked(model: Model, shapes: Mapping[str, tuple[int | str, ...]]) -> Model:
     """Return the model with open dimensions for inputs that declare no shape."""
     # places in the list, because the copy has other messages
-    named = (place for place, info in enumerate(model.proto.graph.input) if info.name in shapes)
-    places = [place for place in named if not has_shape(model.proto.graph.input[place].type)]
+    named = (place for place, info in enumerate(model.graph.input) if info.name in shapes)
+    places = [place for place in named if not has_shape(model.graph.input[place].type)]
     if not places:
         return model
     result = model.copy()
-    for info in (result.proto.graph.input[place] for place in places):
+    for info in (result.graph.input[place] for place in places):
         open_dims = (TensorShapeProto.Dimension() for _ in shapes[info.name])
         info.type.tensor_type.shape.dim.extend(open_dims)
     return result
@@ -95,8 +95,8 @@ def resized(
     rewriting = Resizing(result, plan)
     changes += rewriting.run()
     _require_elements(result, rewriting.declaring.emptied)
-    before = {info.name: info.type for info in model.proto.graph.input}
-    for info in result.proto.graph.input:
+    before = {info.name: info.type for info in model.graph.input}
+    for info in result.graph.input:
         if info.type != before[info.name]:
             was, now = map(shape_text, (before[info.name], info.type))
             changes.append(f"input {info.name!r}: {was} -> {now}")

@@ -109,7 +109,7 @@ class _Moving:
 
     def __init__(self, result: Model, new: int, old: int) -> None:
         self.index = GraphIndex.of(result)
-        self.graph = result.proto.graph
+        self.graph = result.graph
         self.new = new
         self.old = old
         self._taken = Taken(self.index)

@@ -48,7 +48,7 @@ class SkipNoops:
     def edit(self, index: GraphIndex) -> PassResult:
         """Remove the no-ops of an indexed model."""
         model, result = index.model, index.model.copy()
-        removed = _skip(index, result.proto, result.proto.graph)
+        removed = _skip(index, result.proto, result.graph)
         for function in result.proto.functions:
             own = standing(result, function)
             found = _skip(own, own.model.proto, own.graph)

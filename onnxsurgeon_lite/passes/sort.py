@@ -47,7 +47,7 @@ def sort_alone(nodes: Nodes) -> bool:
     """Sort the nodes of a body or function, in place; return whether one moved."""
     # a graph of the nodes alone, to find an order
     part = Model(ModelProto())
-    part.proto.graph.node.extend(nodes)
+    part.graph.node.extend(nodes)
     return _put_in_order(nodes, part)
 
 
@@ -67,7 +67,7 @@ def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:
 
 def _sort(nodes: Nodes, model: Model, place: str) -> bool:
     try:
-        is_main = nodes is model.proto.graph.node
+        is_main = nodes is model.graph.node
         return _put_in_order(nodes, model) if is_main else sort_alone(nodes)
     except GraphError as error:
         error.add_note(f"in {place}")

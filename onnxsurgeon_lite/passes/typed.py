@@ -31,7 +31,7 @@ def _plain(value: object) -> object:
             value.tolist() if value.size <= _INLINE else f"{value.dtype.name} {list(value.shape)}"
         )
     if isinstance(value, Model):
-        return f"a model of {len(value.proto.graph.node)} nodes"
+        return f"a model of {len(value.graph.node)} nodes"
     # pairs become a table
     if isinstance(value, tuple) and value and all(isinstance(v, tuple) for v in value):
         return {str(key): _plain(item) for key, item in value}

@@ -38,7 +38,7 @@ class Unshare:
         known, asked = index.initializers, self.initializers
         chosen = set(ends(index, asked, known, "initializer") if asked else known)
         result, taken, changes = model.copy(), value_names(index), []
-        graph = result.proto.graph
+        graph = result.graph
         for tensor in [t for t in graph.initializer if t.name in chosen and t.name not in kept]:
             # a node that reads it twice counts once
             readers = sorted(set(index.users(tensor.name)))

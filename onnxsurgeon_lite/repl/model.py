@@ -68,7 +68,7 @@ class EditedModel:
 
     def __repr__(self) -> str:
         edits = f", {len(self.history.steps)} edits" if self.history.steps else ""
-        nodes = len(self.current.proto.graph.node)
+        nodes = len(self.current.graph.node)
         return shown(f"model {str(self.current.path)!r}: {nodes:,} nodes{edits}")
 
 

@@ -33,7 +33,7 @@ def show_edited(result: EditResult) -> None:
     # made from nothing: there is no original to compare with
     if result.source is None:
         plain.show_changes(result.changes)
-        plain.show_graph(result.verb, result.model.proto.graph)
+        plain.show_graph(result.verb, result.model.graph)
         return
     plain.show_changes(result.changes if result.changed else ["nothing to change"])
     if result.changed:

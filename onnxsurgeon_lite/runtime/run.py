@@ -125,7 +125,7 @@ def _values(
 
 def _keep_only(model: Model, names: Sequence[str]) -> None:
     """Make values the outputs of a model, and drop what they are not computed from."""
-    index, graph = GraphIndex.of(model), model.proto.graph
+    index, graph = GraphIndex.of(model), model.graph
     needed = index.ancestors(names)
     read = index.read_by(needed).union(names)
     drop_at(graph.node, set(range(len(graph.node))) - needed)

@@ -498,7 +498,7 @@ def run_model(
         runtime.open(model)
         for name, value in feeds.items():
             runtime.put(name, value)
-        outputs = [output.name for output in model.proto.graph.output]
+        outputs = [output.name for output in model.graph.output]
         return runtime.run(list(feeds), outputs).values
 
 

@@ -69,9 +69,9 @@ def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list
         deciding |= straight.deciding
         # The body becomes a function and the node a call: inlining gives its values free names.
         result = model.copy()
-        assign(result.proto.graph.node, nodes)
-        result.proto.graph.initializer.extend(straight.constants.initializer)
-        result.proto.graph.sparse_initializer.extend(straight.constants.sparse_initializer)
+        assign(result.graph.node, nodes)
+        result.graph.initializer.extend(straight.constants.initializer)
+        result.graph.sparse_initializer.extend(straight.constants.sparse_initializer)
         result.proto.functions.extend(straight.functions)
         model = inline(result, [function_key(function) for function in straight.functions])
         _drop_unread(model, straight.deciding | {t.name for t in straight.constants.initializer})

@@ -169,7 +169,7 @@ def convert_graph(
     Raises:
         NoAdapterError, EditError: the converter cannot.
     """
-    return _take_over(result.proto.graph, _converted(model, old, version, kept).graph)
+    return _take_over(result.graph, _converted(model, old, version, kept).graph)
 
 
 def _converted(model: Model, old: int, version: int, kept: Container[str]) -> ModelProto:

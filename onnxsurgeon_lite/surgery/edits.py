@@ -327,7 +327,7 @@ def settle(before: GraphIndex, result: Model) -> GraphIndex:
         raise EditError(f"the edit would break the graph: {error.message}", error.hint) from error
     # the nodes were sorted before the edit, and are not sorted now
     if order != list(range(len(order))) and before.order == list(range(len(before.nodes))):
-        reorder(result.proto.graph.node, order)
+        reorder(result.graph.node, order)
         return GraphIndex.of(result)
     return after
 

@@ -205,9 +205,9 @@ def _convert(
             "leave it out, name the others: onnxdbg edit inline MODEL FUNCTIONS",
         ) from error
     del body.node[:]
-    for tensor in result.proto.graph.initializer:  # nodes: a function has no initializers
+    for tensor in result.graph.initializer:  # nodes: a function has no initializers
         body.node.append(helper.make_node("Constant", [], [tensor.name], value=tensor))
-    body.node.extend(result.proto.graph.node)
+    body.node.extend(result.graph.node)
 
 
 def _drop_imports(proto: ModelProto, domains: Container[str]) -> None:

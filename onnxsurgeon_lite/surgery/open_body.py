@@ -131,7 +131,7 @@ class OpenBody:
     def _own_part(self, edited: Model) -> GraphProto:
         """Return the edited body without the values from outside."""
         # Outer values are inputs or initializers of the model: they must have come back as they were.
-        body, source = copied(edited.proto.graph), self.model.proto.graph
+        body, source = copied(edited.graph), self.model.graph
         left = dict(_sources(body))
         for name, message in _sources(source):
             if name in self.brought and left.get(name) != message:
@@ -211,7 +211,7 @@ class OpenBody:
         return callers(proto, own)
 
     def _output_types(self, graph: GraphProto | None = None) -> list[bytes]:
-        outputs = (self.model.proto.graph if graph is None else graph).output
+        outputs = (self.model.graph if graph is None else graph).output
         return [value.type.SerializeToString(deterministic=True) for value in outputs]
 
 

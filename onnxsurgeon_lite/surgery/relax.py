@@ -44,7 +44,7 @@ def relax(
     if not decides_shapes(before, constants):
         return {}
     stale = downstream(before, constants) - constants.keys()
-    around = around_nodes(result.proto.graph)
+    around = around_nodes(result.graph)
     if all(stale.isdisjoint(Declarations.of(around, number).names) for number in DECLARING):
         return {}
     infer_before = begin_infer(before.model, stale)
@@ -66,9 +66,9 @@ def relax(
     ranked |= {name: _of_rank(known[name]) for name in lost & known.keys()}
     infer_left = infer_left or begin_infer(result, stale, change=without)
     left = infer_left(requested) | ranked
-    looser = _loosened(types, known, left, {info.name for info in result.proto.graph.output})
+    looser = _loosened(types, known, left, {info.name for info in result.graph.output})
     del known, left, infer_before, infer_left  # large
-    _set_types(result.proto.graph, looser)
+    _set_types(result.graph, looser)
     return {name: kind for name, kind in types.items() if name in looser}
 
 
@@ -77,7 +77,7 @@ def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
     if not relaxed:
         return
     inferred = infer(result, relaxed.keys())
-    types, nothing = declared_types(around_nodes(result.proto.graph)), TypeProto()
+    types, nothing = declared_types(around_nodes(result.graph)), TypeProto()
     # identities of three types -> result: most values share a few
     kinds = dict[Hashable, TypeProto]()  # most values share a few types
     restored = {}
@@ -87,7 +87,7 @@ def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
         if key not in kinds:
             kinds[key] = _restored(*sides)
         restored[name] = kinds[key]
-    _set_types(result.proto.graph, restored)
+    _set_types(result.graph, restored)
 
 
 def _set_types(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:

@@ -74,7 +74,7 @@ def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]
         return []
     if unsettled:
         unsettled.clear()
-    graph = result.proto.graph
+    graph = result.graph
     declare_anew(graph, inferred, stale)
     vars(after).pop("types", None)  # the index cached the old declarations
     notes = []
@@ -138,7 +138,7 @@ def begin_infer(
 ) -> Callable[[Set[str]], dict[str, TypeProto]]:
     """Start what `infer` does, where a fork serves to do it; return what waits for the types of values."""
     # few nodes are faster without a fork; functions need the whole model
-    if len(model.proto.graph.node) <= FEW or model.proto.functions:
+    if len(model.graph.node) <= FEW or model.proto.functions:
         return lambda requested: infer(model, values, requested, change=change)
     part, data_prop = _undeclared(model, values, change=change)
     native.begin_infer(part, data_prop=data_prop)

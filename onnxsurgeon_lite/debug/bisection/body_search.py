@@ -280,7 +280,7 @@ class BodySearch:
         """Return one run of a body as a model, and its feeds."""
         model = place.graph.index.model.copy()
         feeds: Feeds = {}
-        for declared in model.proto.graph.input:
+        for declared in model.graph.input:
             name = declared.name
             # outside, the node is `@12`; alone it is `@0`
             inner = place.outside(name).replace(self.culprit.id, "@0", 1)

@@ -238,7 +238,7 @@ class _Trial:
             self.runtime.open(self.model)
         finally:
             self.runtime.options = options
-        names = [declared.name for declared in self.model.proto.graph.input]
+        names = [declared.name for declared in self.model.graph.input]
         for name in names:
             value = self.inputs.get(name)
             if value is not None:
@@ -252,5 +252,5 @@ def _with_output(index: GraphIndex, value: str) -> Model:
     if value in index.outputs:
         return index.model
     model = index.model.copy()
-    model.proto.graph.output.add(name=value)
+    model.graph.output.add(name=value)
     return model

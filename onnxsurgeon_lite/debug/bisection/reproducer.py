@@ -128,7 +128,7 @@ def reproducing(
         if is_array(actual):
             index.types.setdefault(name, type_of(actual))
     part = submodel(index, close(index, tuple(inputs), tuple(outputs) or (culprit.value,)))
-    part.proto.graph.name = f"culprit {culprit.id}"
+    part.graph.name = f"culprit {culprit.id}"
     given = present(inputs)
     actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
     with NewFolder(folder, _FILES) as new:

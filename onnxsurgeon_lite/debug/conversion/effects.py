@@ -61,7 +61,7 @@ def measured(
     slopes = work.gradients(_TOTAL, work.tape.number(1.0, _FLOAT), names, strict=False)
     # one output with all numbers: one run forwards and backwards for each sample
     numbers = work.tape.concat(*map(work.tape.flat, write(work, slopes)))
-    del work.index.model.proto.graph.output[:]
+    del work.index.graph.output[:]
     work.output(_NUMBERS, numbers, helper.make_tensor_type_proto(_FLOAT, [None]))
     run = opened(GraphIndex.of(work.model()), runtime)
     signs = (_signs(outputs, values, goal, seed) for seed, values in enumerate(right))
@@ -72,7 +72,7 @@ def measured(
 def _with_total(model: Model, outputs: Sequence[str]) -> Model:
     """Return the model with one number made of the outputs, each element with a weight of its own."""
     result = model.copy()
-    graph = result.proto.graph
+    graph = result.graph
     kinds = {output.name: output.type for output in graph.output}
     sums = []
     for name in outputs:

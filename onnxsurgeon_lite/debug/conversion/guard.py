@@ -181,7 +181,7 @@ class Guard:
     def _flat(self) -> Model:
         model = self.model.copy()
         index = GraphIndex.of(model)
-        for position, node in enumerate(model.proto.graph.node):
+        for position, node in enumerate(model.graph.node):
             # Inlining moves nodes, so their ids change: the documentation string carries the one that the user knows.
             node.doc_string = f"@{position}"
         for body in index.inner_bodies:

@@ -143,9 +143,9 @@ _QUESTIONS = 12  # quantizations of each step of a search
 def named(model: Model) -> Model:
     """Return the model as the tools need it: without functions, each node with a name, types to be inferred anew."""
     result = inline(model, [function_key(function) for function in model.proto.functions])
-    del result.proto.graph.value_info[:]
+    del result.graph.value_info[:]
     seen = set[str]()
-    for position, node in enumerate(result.proto.graph.node):
+    for position, node in enumerate(result.graph.node):
         # the tools choose nodes by name, so each needs one of its own
         if not node.name or node.name in seen:
             node.name = f"@{position}"

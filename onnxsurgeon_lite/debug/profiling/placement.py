@@ -89,7 +89,7 @@ def placement(index: GraphIndex, runtime: Runtime) -> Placement | None:
         list[tuple[str, str, str]](),
     )
     # each node is named by its id
-    ids = {node.name for node in walk.with_inner(model.proto.graph.node)}
+    ids = {node.name for node in walk.with_inner(model.graph.node)}
     for provider, nodes in runtime.placed:
         number = None
         # a provider that compiles its nodes as one part; the CPU runs node by node
@@ -141,7 +141,7 @@ def _take_fused(index: GraphIndex, model: Model, runtime: Runtime, where: dict[s
             beside.open(model, optimized=path)
         except RuntimeFailure:  # the CPU need not be able to run it
             return
-        found = parts(index, load_structure(path).proto.graph.node)
+        found = parts(index, load_structure(path).graph.node)
     fed = _fed(index)
     for part in found:
         # the placed kernels of the part; what the last one has stands for all

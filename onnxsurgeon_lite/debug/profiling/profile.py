@@ -58,7 +58,7 @@ def profile(
             trace.write_bytes(written.read_bytes())
     if not timed:
         raise RuntimeFailure("the runtime's profile holds no run")
-    _name(ran.proto.graph.node, timed[0].kernels)
+    _name(ran.graph.node, timed[0].kernels)
     result = _Attribution(index, feeds, GraphIndex.of(ran)).profile(timed)
     result.provider = provider_name(runtime.options.provider)
     return result

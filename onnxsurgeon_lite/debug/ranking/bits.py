@@ -236,7 +236,7 @@ def _rounded(model: Model, chosen: Sequence[tuple[_Weight, int]]) -> Model:
     """Return a model whose weights are as their bits hold them."""
     made = model.copy()
     arrays = {weight.name: weight.in_bits(bits) for weight, bits in chosen}
-    for tensor in made.proto.graph.initializer:
+    for tensor in made.graph.initializer:
         if tensor.name in arrays:
             tensor.CopyFrom(from_array(arrays[tensor.name], tensor.name))
     return made

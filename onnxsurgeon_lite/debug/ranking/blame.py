@@ -183,7 +183,7 @@ def _typed(observer: Observer) -> Model:
     model = index.model.copy() if unknown else index.model
     for name, value in observer.sweep(unknown):
         if value is not None:
-            model.proto.graph.value_info.add(name=name, type=type_of(value))
+            model.graph.value_info.add(name=name, type=type_of(value))
     return model
 
 
@@ -271,13 +271,13 @@ def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
     """Put a Clip in the place of each pair of quantizers, or nothing where it differs by channel."""
     index.learn_types(quantizers.sources.values())
     for behind, source in quantizers.sources.items():
-        node, grid = model.proto.graph.node[index.producer[behind]], quantizers.grids[behind]
+        node, grid = model.graph.node[index.producer[behind]], quantizers.grids[behind]
         element, limits = index.element_of(source), list[str]()
         # a range for each channel is no Clip: nothing is cut off then
         for limit in () if grid.scale.ndim or not element else grid.range(()):
             limits.append(f"{behind}\x01{len(limits)}")
             number = np.asarray(limit, numpy_dtype(element))
-            model.proto.graph.initializer.append(from_array(number, limits[-1]))
+            model.graph.initializer.append(from_array(number, limits[-1]))
         operator = "Clip" if limits else "Identity"
         node.CopyFrom(helper.make_node(operator, [source] + limits, [behind], node.name))
 

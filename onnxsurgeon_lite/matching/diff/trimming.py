@@ -41,7 +41,7 @@ class Trimmed:
 # 6. Pairs are places in the trimmed graphs.
 def trim(first: Model, second: Model) -> Trimmed | None:
     """Trim the main graphs; None when they differ in too many places."""
-    mine, theirs = first.proto.graph, second.proto.graph
+    mine, theirs = first.graph, second.graph
     counts = zip(
         (len(mine.node), len(mine.value_info)),
         (len(theirs.node), len(theirs.value_info)),
@@ -151,7 +151,7 @@ def _thin_readers(
 class _TrimmedGraph:
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.graph = model.proto.graph
+        self.graph = model.graph
         self.nodes = self.graph.node
         self.table = NodeTable.of(self.graph)
         self.encoded = self.table.encoded

@@ -522,7 +522,7 @@ def unquantized(index: GraphIndex) -> GraphIndex:
     if not quantizers.sources:
         return index
     model = index.model.copy()
-    graph = model.proto.graph
+    graph = model.graph
     for name, source in quantizers.sources.items():
         grid = quantizers.grids[source]
         # a quantizer whose lowest number is its zero point cuts negative numbers off, so it replaces a Relu

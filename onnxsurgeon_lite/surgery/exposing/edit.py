@@ -95,7 +95,7 @@ def expose_inner(index: GraphIndex, names: Collection[str]) -> Exposed:
         if why is not None:
             raise why
     exposer = _Exposer(index.model.copy())
-    wires = exposer.graph(root, exposer.model.proto.graph.node)
+    wires = exposer.graph(root, exposer.model.graph.node)
     # tables first: `read` needs them before the tensors
     wires.sort(key=lambda wire: wire.columns is None)
     by_place = {wire.place: wire for wire in wires}

@@ -156,7 +156,7 @@ def _elements_apart(index: GraphIndex, types: Types) -> Types:
 def as_declared(index: GraphIndex, types: Types) -> GraphIndex:
     """Return a model in which inference takes these types for the outputs of some nodes."""
     model = index.model.copy()
-    graph = model.proto.graph
+    graph = model.graph
     for position in index.makers(types):
         # a domain without schemas: inference believes what is declared
         graph.node[position].domain = _DECLARED

@@ -71,7 +71,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
         return None
     # types of values would be wrong now, and are inferred again
     result = index.model.copy()
-    del result.proto.graph.node[:], result.proto.graph.value_info[:]
+    del result.graph.node[:], result.graph.value_info[:]
     behind = list[int]()
     for position, node in enumerate(index.nodes):
         nodes = [node]
@@ -82,7 +82,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
             nodes = list(_of_integers(index, result.proto, node))
         elif (blocks := _blocks(index, node)) is not None:
             nodes = list(_of_blocks(result.proto, node, blocks))
-        result.proto.graph.node.extend(nodes)
+        result.graph.node.extend(nodes)
         behind += [position] * len(nodes)
     return GraphIndex.of(result), behind
 
