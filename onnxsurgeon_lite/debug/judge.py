@@ -15,7 +15,7 @@ from onnxsurgeon_lite.tensors.comparison import (
     Scratch,
     surely_agrees,
 )
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored, is_array, wide
 from onnxsurgeon_lite.tensors.in_file import InFile
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 

@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model.messages import attributes_of
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, numpy_dtype, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"

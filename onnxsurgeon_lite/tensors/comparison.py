@@ -17,7 +17,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.shown import Shown, hidden
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, as_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, as_array, is_array, is_float, wide
 from onnxsurgeon_lite.tensors.in_file import InFile, Rows, whole
 from onnxsurgeon_lite.tensors.metrics import METRICS, SHOWN, Block, Limit, Numbers, number_text
 
@@ -593,7 +593,7 @@ def _shown(element: np.generic) -> Number:
 
 def _blocks(actual: Rows, reference: Rows, in_rows: bool) -> Iterator[Block]:
     """Yield blocks of both; of whole rows of the last axis where that is wanted."""
-    a, r = actual.ravel(), reference.ravel()
+    a, r = actual.reshape(-1), reference.reshape(-1)
     row = max(1, actual.shape[-1] if actual.ndim else 1)
     # rows stay whole where a metric looks at rows
     size = row * max(1, _BLOCK // row) if in_rows else _BLOCK

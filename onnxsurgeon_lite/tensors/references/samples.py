@@ -17,7 +17,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.names import calling, function_at, is_function
 from onnxsurgeon_lite.remote import placed
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
 from onnxsurgeon_lite.tensors.in_file import Rows
 from onnxsurgeon_lite.tensors.references.reading import (
     INDEX,
