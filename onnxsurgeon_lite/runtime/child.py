@@ -114,6 +114,13 @@ class Child:
         finally:
             self.lock.release()
 
+    def passed_on(self) -> "Child":
+        """Return the process as another object: who still has this one, as a thread that goes on, cannot reach it."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        vars(self).clear()
+        return other
+
     def close(self) -> None:
         """End the process at once; in a fork of the one that started it, let go of it."""
         if self.closed:
@@ -278,8 +285,8 @@ def _starter(_process: int) -> "ThreadPoolExecutor":
 
 def _inherited() -> object:
     """Return what a child has from its parent: another one needs a child of its own."""
-    # the folder's number: it may be removed, and then has no path
-    return os.getpid(), os.stat(".").st_ino, dict(os.environ)
+    # the numbers of the folder and its device: it may be removed, and then has no path
+    return os.getpid(), os.stat(".")[1:3], dict(os.environ)
 
 
 def _buffer(size: int) -> memoryview:

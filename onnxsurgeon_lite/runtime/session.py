@@ -125,9 +125,11 @@ class Runtime:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # who started a child ends it
-        if self._started is not None and self._started is not self._lent:
-            finished(self._started, self.options)
+        with self._starting:
+            child, self._started = self._started, self._lent
+        # who started a child ends it, once: another runtime may have the process then
+        if child is not None and child is not self._lent:
+            finished(child, self.options)
 
     @property
     def _child(self) -> Child:

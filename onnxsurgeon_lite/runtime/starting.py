@@ -57,7 +57,7 @@ def _rested(memory: int, python: str) -> Child | None:
         while True:
             child = _resting.pop()
             if child.settings == (memory, WORKER, (), python) and child.rests():
-                return child
+                return child.passed_on()
             child.close()
     return None
 

@@ -1,6 +1,6 @@
 """Ask `bisect` about mistakes that were written without knowing what it looks for, and count what holds.
 
-    python scripts/strangers [SUBJECT ...] [--slip KEY] [--mode KIND]
+    python scripts/strangers [SUBJECT ...] [--slip KEY] [--mode KIND] [--seconds N]
 
 Each subject is a network that somebody writes a second time, with a mistake (`SLIPS`); the second is exported, the
 first gives the references: by `osl.record`, by hooks of one's own, or the outputs alone, in turn. A repair is judged
@@ -94,7 +94,9 @@ def references(mode: str, right: Subject, inputs: tuple, folder: Path) -> dict[s
     return seen | outputs
 
 
-def asked(kind: type[Subject], slip: str, mode: str, folder: Path) -> tuple[str, float, str]:
+def asked(
+    kind: type[Subject], slip: str, mode: str, folder: Path, limit: float | None
+) -> tuple[str, float, str]:
     """Return (what became of it, seconds, the first cause in words)."""
     right, wrong = made(kind), made(kind, slip)
     torch.manual_seed(7)
@@ -111,7 +113,7 @@ def asked(kind: type[Subject], slip: str, mode: str, folder: Path) -> tuple[str,
     known = references(mode, right, inputs, folder)
     start = time.perf_counter()
     try:
-        found = osl.bisect(str(model), known, feeds=feeds, repair=repaired)
+        found = osl.bisect(str(model), known, feeds=feeds, repair=repaired, seconds=limit)
     except osl.SurgeonError as error:
         return "refused", time.perf_counter() - start, error.message
     seconds = time.perf_counter() - start
@@ -143,7 +145,7 @@ def rows(given: argparse.Namespace) -> Iterator[tuple[str, str, str, str, float,
                     name,
                     slip,
                     given.mode or mode,
-                    *asked(kind, slip, given.mode or mode, Path(folder)),
+                    *asked(kind, slip, given.mode or mode, Path(folder), given.seconds),
                 )
 
 
@@ -152,6 +154,7 @@ def main() -> None:
     parser.add_argument("subject", nargs="*", choices=[*SUBJECTS, []])
     parser.add_argument("--slip")
     parser.add_argument("--mode", choices=sorted(set(MODES)))
+    parser.add_argument("--seconds", type=float, help="for the search of causes")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     for name, slip, mode, state, seconds, said in rows(given):

@@ -177,6 +177,34 @@ def test_a_process_of_other_variables_is_not_taken(monkeypatch):
     assert gone(process)
 
 
+def test_a_runtime_that_ended_does_not_touch_its_process_any_more():
+    with Runtime() as ended:
+        process = process_of(ended)
+
+    with Runtime() as now:
+        assert process_of(now) == process
+        now.put("x", np.ones(3, np.float32))
+        with ended:  # whoever ends it twice, as a thread that was told to stop
+            ended.put("x", np.zeros(3, np.float32))
+        with Runtime() as third:
+            assert len({process_of(each) for each in (now, third)}) == 2
+            third.put("x", np.full(3, 2, np.float32))
+        ((_, kept),) = now.get(["x"])
+
+    np.testing.assert_array_equal(kept, np.ones(3))
+
+
+def test_a_process_that_another_runtime_has_is_out_of_reach_of_the_one_before():
+    with Runtime() as ended:
+        process, before = process_of(ended), ended._child
+
+    with Runtime() as now:
+        assert process_of(now) == process
+        with pytest.raises(AttributeError):  # as of a thread that goes on
+            before.ask("rest")
+        assert process_of(now) == process
+
+
 def test_a_process_with_another_limit_of_memory_is_not_taken():
     process = process_of_a_runtime_that_ended()
 

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
     rotary_orders,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, has_floats, wide
 
@@ -131,15 +131,14 @@ def rolled(place: Place) -> Hypotheses:
 
 
 def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
-    """Yield slices that take another part: one of them, all of them in the other layout, all moved as far."""
+    """Yield slices that take another part: one of them, then all of them in the other layout."""
     several = list[Pass]()
     layouts = dict[str, None]()
     for site in slices:
         yield from _usual_parts(site)
-        moved = ((f"is off by {abs(by)}; with {{part}}", *_moved(site, by), "") for by in _OFF)
+        moved = ((f"is off by {abs(by)}; moved by {by}", *_moved(site, by), "") for by in _OFF)
         for how, begin, end, step, layout in chain(moved, _parts_of_one_size(site)):
             edits = _taking(site, begin, end, step)
-            how = how.format(part=f"{np.array(begin).tolist()} .. {np.array(end).tolist()}")
             mistake, fixed = ("slice", how), _is_open(site)
             if edits:
                 yield Hypothesis("slice", f"{site.title} {how}", edits, mistake, fixed=fixed)
@@ -149,12 +148,6 @@ def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
     if several:
         sentence = f"slices take {' and '.join(layouts)}; changed"
         yield Hypothesis("slices", sentence, tuple(several))
-    # all slices off by as much: those of height and width
-    for by in _OFF if len(slices) > 1 else ():
-        edits = tuple(chain.from_iterable(_taking(site, *_moved(site, by)) for site in slices))
-        sentence = f"{who(slices)} are off by {abs(by)}; moved by {by}"
-        fixed = any(map(_is_open, slices))
-        yield Hypothesis("slices", sentence, edits, ("slices", by), fixed=fixed)
 
 
 def _taking(site: RegionNode, *part: Bound) -> Edits:

@@ -1,41 +1,26 @@
 """The same mistake at other nodes: the attribute, the operator or the number that is wrong at one node."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, islice, product
+from itertools import chain, product
 from typing import Literal
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.attributes import attributes
-from onnxsurgeon_lite.debug.causes.constants import epsilons, scalars
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import missing_factors
-from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
 from onnxsurgeon_lite.debug.causes.place import Place, selected, who
-from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
+from onnxsurgeon_lite.debug.causes.windows import touched
 from onnxsurgeon_lite.debug.causes.wiring import parts_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.selecting.select import select_node
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
 from onnxsurgeon_lite.passes.protocol import key
-from onnxsurgeon_lite.search.grouping import groups
 
-_ALIKE = 16  # hypotheses about one mistake; each pair of them is tried
-_MOST = 1024  # pairs
-_FAMILIES = (
-    rotary,
-    missing_rotary,
-    missing_factors,
-    extra_operations,
-    other_operators,
-    attributes,
-)
-
-
-_Several = Iterable[Callable[[Place], Iterable[Hypothesis]]]
+_SAID = 3  # places of one mistake that are named
+_LARGEST = 1 << 28  # bytes of numbers that are kept of one family
 How = Literal["alike", "wired", "named"]
 
 
@@ -162,49 +147,58 @@ def _single(index: GraphIndex, name: str) -> float | None:
     return float(index.model.array(tensor).item()) if tensor is not None and is_single else None
 
 
-def attributes_of_all(place: Place) -> Hypotheses:
-    """Return other attributes and epsilons of all nodes of a region that have the same ones."""
-    return _of_all(place, (attributes, epsilons))
+def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
+    """Yield hypotheses; behind them those about one mistake as one: at all their nodes, then at nodes that stand alike.
+
+    People repeat a mistake in each layer, and no edit of one layer alone makes the last output right.
+    """
+    alike = dict[Hashable, list[tuple[Hypothesis, set[int]]]]()
+    left = _LARGEST
+    for hypothesis in hypotheses:
+        yield hypothesis
+        arrays = (s.numbers for s in hypothesis.edits if isinstance(s, SetConstant))
+        left -= sum(np.asarray(numbers).nbytes for numbers in arrays)
+        if hypothesis.mistake and not hypothesis.unknowns and left > 0:
+            nodes, places = _places(place, hypothesis)
+            for where in places:
+                alike.setdefault((key(hypothesis.mistake), where), []).append((hypothesis, nodes))
+    done = set[Hashable]()
+    for several in alike.values():
+        every = [number for _, nodes in several for number in nodes]
+        # else they are other edits of the same nodes
+        if len(several) > 1 and len(every) == len(set(every)):
+            whole = _as_one(place, [hypothesis for hypothesis, _ in several])
+            if key(whole.edits) not in done:
+                done.add(key(whole.edits))
+                yield whole
 
 
-def operators_of_all(place: Place) -> Hypotheses:
-    """Return other operators and single numbers of all nodes of a region that have the same ones."""
-    return _of_all(place, (other_operators, scalars))
-
-
-def _of_all(place: Place, families: _Several) -> Hypotheses:
-    """Yield each mistake at all nodes that have the same, if these are several."""
+def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashable]]:
+    """Return (the nodes that a hypothesis touches, what they may have in common with others)."""
     index = place.index
-    for several in _alike(place, families).values():
-        # each set of nodes once, though each of its nodes yields the hypothesis
-        done = set[int]()
-        for hypothesis in several if len(several) > 1 else ():
-            named = edited(index, hypothesis.edits)
-            if done.issuperset(named):
-                continue
-            edits = everywhere(index, hypothesis.edits)
-            nodes = edited(index, edits)
-            done.update(nodes)
-            if len(nodes) > 1:
-                others = who(place.sites[n] for n in nodes if n not in named)
-                sentence = f"{hypothesis.wrong}, the same at {others}; {hypothesis.right}"
-                yield replace(hypothesis, sentence=sentence, edits=edits)
+    found = [touched(place, step) for step in hypothesis.edits]
+    nodes, values = (set(chain.from_iterable(each)) for each in zip(*found, strict=True))
+
+    def operators(positions: Iterable[int]) -> tuple[str, ...]:
+        return tuple(sorted(index.nodes[position].op_type for position in positions))
+
+    def makers(names: Iterable[str]) -> tuple[str, ...]:
+        return operators({index.producer[name] for name in names if name in index.producer})
+
+    own, before = operators(nodes), makers(values)
+    around = makers(index.read_by(nodes)), operators(set(index.next_to(index.made_by(nodes))))
+    # nodes are put in behind an operator, or where two meet; else it is the mistake alone, or all that is around
+    return nodes, [*([before, (own, before)] if hypothesis.length[1] else [()]), (own, *around)]
 
 
-def at_two_nodes(place: Place) -> Hypotheses:
-    """Yield each two hypotheses about the same mistake, together."""
-    yield from islice(_pairs(place), _MOST)
-
-
-def _pairs(place: Place) -> Hypotheses:
-    for several in _alike(place, _FAMILIES).values():
-        for one, other in combinations(several[:_ALIKE], 2):
-            sentence = f"{one.wrong}, and {other.sentence}"
-            edits, fixed = one.edits + other.edits, one.fixed or other.fixed
-            yield Hypothesis(one.name, sentence, edits, one.mistake, fixed=fixed)
-
-
-def _alike(place: Place, families: _Several) -> dict[Hashable, list[Hypothesis]]:
-    """Return the hypotheses about each mistake."""
-    every = chain.from_iterable(family(place) for family in families)
-    return groups((key(found.mistake), found) for found in every if found.mistake)
+def _as_one(place: Place, several: Sequence[Hypothesis]) -> Hypothesis:
+    """Return hypotheses about the same mistake as one."""
+    first, edits = several[0], merged(chain.from_iterable(h.edits for h in several))
+    own, every = (set(edited(place.index, steps)) for steps in (first.edits, edits))
+    others = who(place.sites[n] for n in sorted(every - own))
+    # nodes that are put in have no titles yet
+    said = first.wrong if others else ", and ".join(each.wrong for each in several[:_SAID])
+    others = others or counted(len(several[_SAID:]), "other place") * (len(several) > _SAID)
+    sentence = f"{said}{f', the same at {others}' * bool(others)}; {first.right}"
+    fixed = any(each.fixed for each in several)
+    return replace(first, sentence=sentence, edits=tuple(edits), fixed=fixed)

@@ -6,7 +6,6 @@ from onnxsurgeon_lite.debug.causes import (
     arrangement,
     attributes,
     constants,
-    everywhere,
     masks,
     newton,
     norms,
@@ -35,7 +34,6 @@ FAMILIES: Sequence[Family] = (
     settings.in_training,
     attributes.attributes,
     constants.epsilons,
-    everywhere.attributes_of_all,
     wiring.caches_of_layers,
     operators.extra_operations,
     operators.extra_steps,
@@ -45,8 +43,8 @@ FAMILIES: Sequence[Family] = (
     operators.other_arithmetic,
     operators.other_parts,
     constants.scalars,
-    everywhere.operators_of_all,
     masks.missing_masks,
+    masks.missing_masks_of_means,
     masks.missing_slopes,
     wiring.exchanged_parts,
     wiring.fused,
@@ -77,7 +75,6 @@ FAMILIES: Sequence[Family] = (
     masks.other_masks,
     operations.other_operations,
     settings.feeding,
-    everywhere.at_two_nodes,
 )
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solving.solved_weights, solving.solved_numbers, newton.solved_small)
@@ -118,6 +115,6 @@ TOGETHER: Sequence[Family] = (
     operators.extra_steps,
     wiring.wiring,
     wiring.exchanged_values,
-    everywhere.at_two_nodes,
+    constants.constants,
 )
 """Families for a region with several values that are wrong, and for two regions, where one reads the other."""

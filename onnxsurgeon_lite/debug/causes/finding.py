@@ -10,7 +10,13 @@ from itertools import chain
 from typing import cast
 
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
-from onnxsurgeon_lite.debug.causes.everywhere import How, edited, everywhere, merged
+from onnxsurgeon_lite.debug.causes.everywhere import (
+    How,
+    edited,
+    everywhere,
+    merged,
+    with_those_alike,
+)
 from onnxsurgeon_lite.debug.causes.families import (
     FAMILIES,
     OF_A_CONSTANT,
@@ -151,6 +157,8 @@ class Finder:
         proof: what runs the edited model.
         _makers: mistake -> the families that yield it.
         _left: the families that are not wholly tried at the current place.
+        _unexplained: what to say of the last place if it has no cause.
+        _likely: those that make a culprit's region right, but not all that it is seen at.
     """
 
     case: Case
@@ -163,6 +171,8 @@ class Finder:
     vain: list[Culprit] = field(default_factory=list)
     _makers: dict[Hashable, dict[Family, None]] = field(default_factory=dict)
     _left: list[Family] = field(default_factory=list)
+    _likely: dict[Family, None] = field(default_factory=dict)
+    _unexplained: str = ""
 
     def __post_init__(self) -> None:
         self.around = Surroundings(self.case, self.result)
@@ -221,19 +231,22 @@ class Finder:
         if without:
             self._explain_between(place, without)
             return
+        self._likely.clear()
         # what is new, the node alone, with the one before it, with what arranges its input, with all that it is seen at
         found = self._search_nearest(culprit) or self._search_as_before(culprit)
         unexplained = ""
         if not found:
             known = place.is_constant(place.value)
-            families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
-            found, unexplained = self._search(place, culprit, *families)
+            families = (OF_A_CONSTANT,) if known else (self._families(), SOLVED)
+            found = self._search(place, culprit, *families)
+            unexplained = self._unexplained
         if not found and any(map(self._explain_all, pairs)):
             return
         alone = found
         if all(key(cause.steps) in self.vague for cause in found):
             found = self._search_wider(culprit, WIDER) or found
-        found = found or self._search_fork(culprit, TOGETHER)
+        # what fits the region alone may be wrong behind it, too
+        found = found or self._search_fork(culprit, (*self._likely, *TOGETHER))
         if found is not alone:
             self.larger.update(map(_mistake, found[:1]))
         found = found or self._search_parts(place, culprit, place.parts)
@@ -353,7 +366,7 @@ class Finder:
         # a smaller region leaves fewer edits to try
         near = self.around.nearest(culprit)
         place = self.around.place(culprit, near) if near else None
-        found = self._search(place, culprit, self._families(), ())[0] if place else []
+        found = self._search(place, culprit, self._families()) if place else []
         alone = len(self.result.culprits) == 1
         return [cause for cause in found if not alone or self.proof.all_right(cause.steps)]
 
@@ -361,7 +374,7 @@ class Finder:
         """Return causes in a region with the nodes before it that only arrange what it reads, if there are some."""
         before = self.around.before(culprit)
         wider = self.around.place(culprit, before) if before != culprit.inputs else None
-        return self._search(wider, culprit, families, ())[0] if wider else []
+        return self._search(wider, culprit, families) if wider else []
 
     def _families(self) -> Sequence[Family]:
         """Return the families, and those that other packages bring."""
@@ -385,9 +398,9 @@ class Finder:
         place: Place,
         culprit: Culprit,
         families: Sequence[Family],
-        solved: Sequence[Solving],
-    ) -> tuple[list[Cause], str]:
-        """Return (proved causes at a place, what to say if there is none)."""
+        solved: Sequence[Solving] = (),
+    ) -> list[Cause]:
+        """Return proved causes at a place."""
         fits = list[Outcome]()
         others = list[Cause]()
         proved = list[tuple[Outcome, Cause]]()
@@ -398,13 +411,12 @@ class Finder:
                         fits.append(fit)
                         if families is not OF_A_CONSTANT and bench.by_chance(fit.hypothesis):
                             continue
-                        cause = self.proof.proved(place, fit.hypothesis, culprit)
-                        if cause is not None:
-                            proved.append((fit, cause))
+                        cause = self._proved(place, fit.hypothesis, culprit)
+                        proved += [(fit, cause)] if cause is not None else []
                         if len(proved) >= _PROVED:
                             break  # at least one of each batch is proved
                     # one example fits a number that depends on it, too
-                    if any(_settles(fit, not place.is_one_example) for fit, _ in proved):
+                    if any(_settles(fit, not cause.of_one_example) for fit, cause in proved):
                         break
                     if any(_settles(fit, True) for fit, _ in proved):
                         bench.hurry()
@@ -419,7 +431,15 @@ class Finder:
         self.vague |= {key(cause.steps) for fit, cause in proved if _is_vague(fit, cause)}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in proved)]
         chosen[1:1] = others
-        return chosen, "" if chosen else _unexplained(bench, fits)
+        self._unexplained = "" if chosen else _unexplained(bench, fits)
+        return chosen
+
+    def _proved(self, place: Place, hypothesis: Hypothesis, culprit: Culprit) -> Cause | None:
+        """Return the cause that a fit is; its families are tried at a fork, too, where it repairs the region alone."""
+        cause = self.proof.proved(place, hypothesis, culprit)
+        if cause is None and not hypothesis.unknowns:
+            self._likely |= self._makers.get(_of(hypothesis), {})
+        return cause
 
     def _bench(self, place: Place) -> Bench:
         return Bench(place, self.case.memory, self.until, self.case.journal)
@@ -465,7 +485,7 @@ class Finder:
             return False
         # values that lie between the culprits must be right, too
         inner = {c.value for c in several}.difference(as_one.outputs)
-        for cause in self._search(place, as_one, TOGETHER, ())[0]:
+        for cause in self._search(place, as_one, TOGETHER):
             if self.proof.are_right(cause.steps, inner, place.producer):
                 for culprit in several:
                     culprit.causes = [cause]
@@ -541,7 +561,7 @@ class Finder:
         entering = there.around.first.entering(culprit.outputs)
         node = replace(culprit, inputs=entering, causes=[], unexplained="")
         place = there.around.place(node)
-        for cause in there._search(place, node, self._families(), ())[0] if place else ():
+        for cause in there._search(place, node, self._families()) if place else ():
             steps = tuple(merged(tuple(first) + cause.steps))
             if culprit.value in self.proof.right_after(steps, [culprit]):
                 sentence = f"{cause.sentence}, once the other causes are repaired"
@@ -591,7 +611,7 @@ class Finder:
         between = there.around.place(node)
         if between is None or there.proof.agreement(between, ()) is not None:
             return
-        for cause in there._search(between, node, (operations, other_operations), ())[0][:1]:
+        for cause in there._search(between, node, (operations, other_operations))[:1]:
             sentence = cause.sentence.replace(f"the result of {between.maker}", repr(before.value))
             steps = (apart,) + cause.steps
             before.causes = [replace(_with(index, cause, steps), sentence=sentence)]
@@ -607,9 +627,9 @@ class Finder:
         wanted = place.samples[0].wanted if place else {}
         if not place or set(wanted) == {culprit.value}:
             return []  # the same region once more
-        found = self._search(place, fork, families, ())[0]
-        for value in wanted if families is TOGETHER else ():
-            found = found or self._search(replace(place, value=value), fork, (operations,), ())[0]
+        found = self._search(place, fork, families)
+        for value in wanted if operations in families else ():
+            found = found or self._search(replace(place, value=value), fork, (operations,))
         return found or self._search_parts(place, fork, wanted)
 
     def _search_parts(self, place: Place, culprit: Culprit, parts: Arrays) -> list[Cause]:
@@ -621,7 +641,7 @@ class Finder:
         for name in wrong if len(wrong) > 1 else ():
             part = replace(culprit, value=name, outputs=[name], seen=[])
             alone = place.alone(name, parts[name])
-            causes, _ = self._search(alone, part, self._families(), SOLVED)
+            causes = self._search(alone, part, self._families(), SOLVED)
             for cause in causes[:1]:
                 steps += cause.steps
                 said.append(cause.sentence.partition(" (max abs ")[0])
@@ -663,9 +683,8 @@ class Finder:
 
     def _yielded(self, place: Place, family: Family) -> Hypotheses:
         """Yield a family's hypotheses, and note which mistakes are its own."""
-        for hypothesis in family(place):
-            mistake = key(hypothesis.mistake or hypothesis.name)
-            self._makers.setdefault(mistake, {})[family] = None
+        for hypothesis in with_those_alike(place, iter(family(place))):
+            self._makers.setdefault(_of(hypothesis), {})[family] = None
             yield hypothesis
         self._left.remove(family)
 
@@ -673,7 +692,7 @@ class Finder:
         """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
         for known in dict.fromkeys(map(_mistake, reversed(self.known))):
             for family in (each for each in self._makers.get(known, {}) if each in families):
-                yield (h for h in family(place) if key(h.mistake or h.name) == known)
+                yield (h for h in family(place) if _of(h) == known)
 
 
 def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
@@ -685,6 +704,10 @@ def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
 def _mistake(cause: Cause) -> Hashable:
     """Return what hypotheses share that are about the same mistake."""
     return key(cause.mistake or cause.hypothesis)
+
+
+def _of(hypothesis: Hypothesis) -> Hashable:
+    return key(hypothesis.mistake or hypothesis.name)
 
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:

@@ -1,13 +1,18 @@
 """A mistake that someone may have made, and the edit that takes it back."""
 
+import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import counted
-from onnxsurgeon_lite.passes import Insert, Pass, Replace
+from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
 
 Edits = tuple[Pass, ...]
 
@@ -68,11 +73,28 @@ class Hypothesis:
         return self.unknowns, inserted, len(self.edits)
 
     @property
+    def by_channel(self) -> bool:
+        """Whether a constant of the repair varies along an axis before the last one, as a scale of channels does."""
+        shapes = chain.from_iterable(map(_shapes, self.edits))
+        return any(len(shape) > 1 and shape[-1] == 1 < math.prod(shape) for shape in shapes)
+
+    @property
     def proves(self) -> bool:
         """True when it could have failed: clearly more equations than unknowns, bounds, or nothing solved for."""
         # as many unknowns as equations fit anything: at least four equations more, or an eighth
         enough = self.unknowns + max(4, self.unknowns // 8)
         return not self.unknowns or self.bounded or self.equations >= enough
+
+
+def _shapes(step: Pass) -> Iterator[Sequence[int]]:
+    """Yield the shapes of the constants that an edit brings."""
+    match step:
+        case SetConstant(numbers=numbers):
+            yield np.asarray(numbers).shape
+        case Insert(constants=constants):
+            yield from (np.asarray(numbers).shape for _, numbers in constants)
+        case Replace(model=Model() as model):
+            yield from (tensor.dims for tensor in model.proto.graph.initializer)
 
 
 Hypotheses = Iterator[Hypothesis]

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, has_floats, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, data_type_of_numpy, has_floats, wide
 from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]
@@ -55,6 +55,38 @@ def missing_masks(place: Place) -> Hypotheses:
         was = f"{site.title} attends to {_later(scores, ahead)}"
         sentence = f"{was}; with a causal mask of {list(mask.shape)}"
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
+
+
+def missing_masks_of_means(place: Place) -> Hypotheses:
+    """Yield means of the positions that a mask shows, instead of means of all: of the tokens, without padding."""
+    # each mask once, as an input of the model where it is one
+    values = {**place.values, **place.nearby}
+    names = sorted(values, key=place.whole.inputs.__contains__)
+    masks = {
+        (flags.shape, flags.tobytes()): name
+        for name in names
+        if (flags := shown(values[name])) is not None and values[name].min() >= 0
+    }
+    for site in place.sites if place.opset >= _AXES_READ else ():
+        data, made = site.operand(0), site.made
+        if site.op_type != "ReduceMean" or not has_floats(data) or made is None:
+            continue
+        keeps = made.ndim == data.ndim
+        to, summed = data_type_of_numpy(data.dtype), f"ReduceSum <keepdims = {int(keeps)}>"
+        nodes = f"c = Cast <to = {to}> (x1) u = Unsqueeze(c, behind) t = Mul(x, u)"
+        nodes += f" s = {summed} (t, axis) n = {summed} (u, axis) y = Div(s, n)"
+        for (shape, _), name in masks.items():
+            axis, rank = len(shape) - 1, data.ndim
+            if not 0 < axis < rank - 1 or shape != data.shape[: axis + 1]:
+                continue
+            if not np.allclose(data.mean(axis, keepdims=keeps), made, 1e-3, 1e-4):
+                continue
+            numbers = {"axis": np.array([axis]), "behind": np.arange(axis + 1, rank)}
+            ends, mask = (site.input[0], site.output, data), {name: values[name]}
+            edit = composed(place, *ends, nodes, numbers, mask, made)
+            was = f"{site.title} is the mean of all positions of axis {axis}"
+            sentence = f"{was}; of those in {name!r}"
+            yield Hypothesis("missing mask", sentence, (edit,), ("masked mean", axis))
 
 
 def missing_slopes(place: Place) -> Hypotheses:

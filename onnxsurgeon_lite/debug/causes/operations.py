@@ -41,6 +41,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
 )
 
 _UNARY = MISTAKES["operators"]["missing"].split()
+_USUAL = MISTAKES["factors"].items()
 _ROUNDING = ("Floor", "Round")
 _FIRST = 64  # elements that show what cannot fit
 _INTEGERS = ("Ceil", "QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear")
@@ -505,17 +506,20 @@ def composed(
     nodes: str,
     numbers: Arrays,
     unread: Arrays = MappingProxyType({}),
+    result: Array | None = None,
 ) -> Pass:
     """Return a replacement by nodes, as ONNX writes them as text: from `x` to `y` of its shape, with constants.
 
     Args:
-        unread: what else the old nodes read.
+        unread: what else is read: `x1`, `x2`.
+        result: of another shape.
     """
     shaped, *more = map(_declared, chain([made], unread.values()))
+    ends = shaped if result is None else _declared(result)
     version = place.index.model.proto.ir_version
     header = f'<ir_version: {version}, opset_import: ["" : {place.opset}]>'
     read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate(chain([shaped], more)))
-    parsed = parser.parse_model(f"{header} several ({read}) => ({shaped} y) {{ {nodes} }}")
+    parsed = parser.parse_model(f"{header} several ({read}) => ({ends} y) {{ {nodes} }}")
     # the numbers that the nodes read, and no others
     constants = set(walk.inputs(parsed.graph.node))
     tensors = (from_array(array, name) for name, array in numbers.items() if name in constants)
@@ -533,9 +537,10 @@ def missing_factors(place: Place) -> Hypotheses:
     for site in place.sites:
         for name in dict.fromkeys(site.computed):
             array = place.operand(name)
-            if not has_floats(array) or not _may_be_scaled(place, name):
-                continue
-            for what, factor in factors(place):
+            # sizes are in the factors of products; a term of a sum may lack its half
+            some = factors(place) if _may_be_scaled(place, name) else _USUAL
+            known = has_floats(array) and (some is not _USUAL or site.op_type in ("Add", "Sub"))
+            for what, factor in some if known else ():
                 edit = Insert(name, "Mul", constants=(("factor", factor),), to=site.only)
                 sentence = f"{name!r} is not multiplied by {what} before {site.title}; with it"
                 mistake = ("factor", what, site.op_type)
@@ -568,7 +573,7 @@ def factors(place: Place) -> Iterator[tuple[str, float]]:
         yield f"1/sqrt({size})", size**-0.5
         yield f"sqrt({size})", size**0.5
         yield f"1/{size}", 1 / size
-    yield from MISTAKES["factors"].items()
+    yield from _USUAL
 
 
 def _moved(place: Place) -> Hypotheses:

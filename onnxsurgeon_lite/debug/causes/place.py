@@ -44,6 +44,14 @@ Ints = tuple[int, ...]
 Indices = NDArray[np.intp]
 Attribute = int | float | str | list[int] | list[float] | list[str]
 
+CHANNELS_SECOND = (
+    "Conv",
+    "ConvTranspose",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+)
+"""Operators that read axis 1 as channels."""
 _TOKEN = "node\x02"  # begins the name of each node of a place
 _LARGEST = 1 << 30  # bytes of a constant that is looked into
 _BESIDE = 32  # constants that a node could read instead
@@ -378,16 +386,6 @@ class Place:
     def inputs(self) -> RunValues:
         """The values that enter, in the first sample."""
         return self.samples[0].inputs
-
-    @property
-    def is_one_example(self) -> bool:
-        """Whether one sample of one row enters, or one number: a number that depends on it looks like a constant."""
-        values = [v for name, v in self.entering.items() if constant(self.whole, name) is None]
-        # of a sequence [batch, length, features] each position is one
-        rows = (v.shape[: 2 if v.ndim == 3 else 1] for v in values)
-        has_one_row = all(math.prod(shape) == 1 for shape in rows)
-        one = has_one_row or any(has_floats(value) and value.size == 1 for value in values)
-        return one and len(self.samples) == 1
 
     @property
     def entering(self) -> dict[str, Array]:

@@ -1,6 +1,7 @@
 """Prove on the model itself, run from the references, that an edit repairs a culprit and nothing else is wrong then."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,11 +10,19 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
 from onnxsurgeon_lite.debug.causes.hypothesis import ONE_EXAMPLE, Edits, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, makers, who
+from onnxsurgeon_lite.debug.causes.place import (
+    CHANNELS_SECOND,
+    Place,
+    RegionSample,
+    edited_by,
+    makers,
+    who,
+)
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -62,7 +71,7 @@ class Proof:
             if steps in (wired, alike):
                 sentence += " here and at all nodes like it"
         alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
-        of_one = bool(hypothesis.unknowns) and place.is_one_example
+        of_one = bool(hypothesis.unknowns) and _of_one_example(place, hypothesis)
         solved = f"; {hypothesis.fitted}" if hypothesis.unknowns else ""
         solved += f" {ONE_EXAMPLE}" * of_one
         if solved and len({c.site.number for c in place.constants() if c.is_float}) > 1:
@@ -248,6 +257,18 @@ class Proof:
         before = next((v.introduced for v in culprit.values if v.name == value), None)
         command = as_command(steps, self.index.model.path)
         return Cause(name, sentence, before, after, steps, list(map(as_step, steps)), command)
+
+
+def _of_one_example(place: Place, hypothesis: Hypothesis) -> bool:
+    """Return whether one sample of one row enters, or one number: what depends on it looks like a constant."""
+    values = [v for name, v in place.entering.items() if constant(place.whole, name) is None]
+    # each position of [batch, length, features] is a row, unless a constant varies along axis 1
+    channels = any(site.op_type in CHANNELS_SECOND for site in place.sites) or hypothesis.by_channel
+    batch = place.wanted.shape[: 1 if channels else 2]
+    rows = (v.shape[: 2 if v.ndim == 3 and v.shape[:2] == batch else 1] for v in values)
+    has_one_row = all(math.prod(shape) == 1 for shape in rows)
+    one = has_one_row or any(has_floats(value) and value.size == 1 for value in values)
+    return one and len(place.samples) == 1
 
 
 def _for_all_readers(place: Place, steps: Iterable[Pass]) -> list[Insert]:

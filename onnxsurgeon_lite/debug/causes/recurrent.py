@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.causes.cells import (
     sums_of,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, who
+from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode
 from onnxsurgeon_lite.debug.causes.solving import (
     borrowed,
     described,
@@ -48,36 +48,19 @@ def _constants(site: RegionNode) -> dict[int, Constant]:
 
 
 def recurrent(place: Place) -> Hypotheses:
-    """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with.
-
-    The same at all nodes of an operator comes first: they are the layers of one module.
-    """
-    for op_type in GATES:
-        sites = [site for site in place.sites if site.op_type == op_type]
-        yield from _rearranged(sites) if len(sites) > 1 else ()
-        for site in sites:
-            yield from _rearranged([site])
-
-
-def _rearranged(sites: Sequence[RegionNode]) -> Hypotheses:
-    """Yield constants of nodes that all are arranged in the same other way."""
-    op_type, known = sites[0].op_type, [_constants(site) for site in sites]
-    every = [_arranged({s: c.array for s, c in each.items()}, GATES[op_type]) for each in known]
-    for together in zip(*every, strict=False):
-        kind, how, _ = together[0]
-        if any(other != how for _, other, _ in together):
-            return  # one node lacks what another has
-        changed = [
-            (constants[slot], array)
-            for constants, (_, _, right) in zip(known, together, strict=True)
-            for slot, array in right.items()
-            if not np.array_equal(array, constants[slot].array)
-        ]
-        edits = tuple(constant.edit(array) for constant, array in changed)
-        names = joined(constant.name for constant, _ in changed)
-        if edits:
-            sentence = how.format(title=who(sites), names=names)
-            yield Hypothesis(kind, sentence, edits, (kind, op_type, how))
+    """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with."""
+    for site in place.sites:
+        if site.op_type not in GATES:
+            continue
+        constants = _constants(site)
+        arrays = {slot: constant.array for slot, constant in constants.items()}
+        for kind, how, right in _arranged(arrays, GATES[site.op_type]):
+            changed = [s for s, array in right.items() if not np.array_equal(array, arrays[s])]
+            names = joined(constants[slot].name for slot in changed)
+            edits = tuple(constants[slot].edit(right[slot]) for slot in changed)
+            if edits:
+                sentence = how.format(title=site.title, names=names)
+                yield Hypothesis(kind, sentence, edits, (kind, site.op_type, how, changed))
 
 
 def _arranged(arrays: Mapping[int, Array], count: int) -> Iterator[Arranged]:

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothes
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, some, stacked
 from onnxsurgeon_lite.debug.causes.operations import as_size
 from onnxsurgeon_lite.debug.causes.place import (
+    CHANNELS_SECOND,
     Constant,
     Place,
     RegionNode,
@@ -60,13 +61,6 @@ _FOLDED = (
 )
 AS_FOLDED = "as by another folded normalization (epsilon, variance or scale)"
 _LAST = ("LayerNormalization", "Gemm")  # their channels are the last axis
-_BIASED = _LAST + (
-    "Conv",
-    "ConvTranspose",
-    "BatchNormalization",
-    "InstanceNormalization",
-    "GroupNormalization",
-)
 
 
 def solved_numbers(place: Place, bench: Bench) -> Hypotheses:
@@ -254,7 +248,7 @@ def _slope(constant: Constant) -> Wide | None:
         case "Mul", _ if (other := site.operand(1 - slot)) is not None:
             both = site.constant(1 - slot) is not None and has_floats(other)
             return None if both else wide(other)
-        case _, 2 if channels and site.op_type in _BIASED:
+        case _, 2 if channels and site.op_type in (*_LAST, *CHANNELS_SECOND):
             return np.ones(())
         case "BatchNormalization", 3 if channels:
             scale, variance = site.constant(1), site.constant(4)

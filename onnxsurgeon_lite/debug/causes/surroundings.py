@@ -29,6 +29,7 @@ _LARGEST = 512  # nodes of a region
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values among which those that could be read are chosen
 _OPEN = 8  # values whose shape is known only when they are computed; as many of their sums
+_MASKING = ("Softmax", "ReduceMean")
 _NEARBY_MASKS = 32  # values that may be masks
 _NEARBY = 48  # recorded values that a node could read instead
 
@@ -269,12 +270,12 @@ class Surroundings:
     def _masks(
         self, culprit: Culprit, values: Mapping[str, Ints], shapes: Iterable[Ints]
     ) -> list[str]:
-        """Return values whose shapes masks of a region's scores have; none where nothing attends."""
+        """Return values whose shapes masks of a region's scores have; none where nothing attends or averages."""
         index, sizes = self.index, {1}.union(*shapes)
         region = index.ancestors(culprit.outputs, stop=culprit.inputs)
-        # masks matter where a Softmax is in the region, or reads what it makes
+        # masks matter where a Softmax or a mean is in the region, or reads what it makes
         behind = chain.from_iterable(index.readers(culprit.outputs).values())
-        if not any(index.nodes[p].op_type == "Softmax" for p in chain(region, behind)):
+        if not any(index.nodes[p].op_type in _MASKING for p in chain(region, behind)):
             return []
         most = max((math.prod(shape) for shape in shapes), default=0)
         fitting = [

@@ -52,10 +52,10 @@ class Windows:
             return None
         # passes of other packages may name nodes in other ways
         try:
-            touched = [_touched(place, step) for step in edits]
+            found = [touched(place, step) for step in edits]
         except (KeyError, ValueError):
             return None
-        nodes, values = (set(chain.from_iterable(each)) for each in zip(*touched, strict=True))
+        nodes, values = (set(chain.from_iterable(each)) for each in zip(*found, strict=True))
         # what lies between them, and the constants that they read
         nodes = index.descendants(nodes) & index.ancestors(index.made_by(nodes))
         reads = index.read_by(nodes) & index.producer.keys()
@@ -87,7 +87,7 @@ class Windows:
         return index.model.with_proto(part)
 
 
-def _touched(place: Place, step: Pass) -> tuple[set[int], set[str]]:
+def touched(place: Place, step: Pass) -> tuple[set[int], set[str]]:
     """Return (the nodes that an edit touches, the values that it names)."""
     index = place.index
     values, tokens = named(step)

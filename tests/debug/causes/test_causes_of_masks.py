@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import onnxsurgeon_lite as osl
-from kit.causes import model, numbers, said
+from kit.causes import model, numbers, references, said
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.masks import inverted_flags
 from onnxsurgeon_lite.debug.causes.operations import other_operations
@@ -166,3 +166,27 @@ def test_a_cause_does_not_read_what_is_wrong_behind_it():
 
     assert causes
     assert all("is a mask that keeps -8 .. 1 positions ahead; with -8 .. 0" in c for c in causes)
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_a_mean_of_all_positions_is_one_of_those_that_the_mask_shows(keeps):
+    head = f"g (float[3,5,8] x, int64[3,5] mask) => (float[3,{'1,' * keeps}8] y) {{{{ {{}} }}}}"
+    shown = "c = Cast<to = 1>(mask) u = Unsqueeze(c, two) h = Mul(x, u) e = Tanh(h)"
+    mean = f"ReduceMean<keepdims = {keeps}>(e, one)"
+    summed = f"ReduceSum<keepdims = {keeps}>"
+    masked = f"t = Mul(e, u) s = {summed}(t, one) n = {summed}(u, one) m = Div(s, n)"
+    weights = {"one": np.array([1]), "two": np.array([2]), "w": numbers(8, 8)}
+    wrong = model(head.format(f"{shown} m = {mean} y = MatMul(m, w)"), **weights)
+    right = model(head.format(f"{shown} {masked} y = MatMul(m, w)"), **weights)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
+    feeds = {"x": numbers(3, 5, 8, seed=1), "mask": mask}
+    known = {name: value for name, value in references(right, **feeds).items() if name in "ey"}
+
+    result = osl.bisect(wrong, known, feeds=feeds)
+
+    said = result.culprits[0].causes[0].sentence
+    assert "is the mean of all positions of axis 1; of those in " in said
+    fixed = osl.repair(wrong, result).model
+    fresh = {"x": numbers(3, 5, 8, seed=2), "mask": mask[::-1].copy()}
+    made = [osl.run(each, feeds=fresh)["y"] for each in (fixed, right)]
+    np.testing.assert_allclose(*made, rtol=1e-4, atol=1e-5)

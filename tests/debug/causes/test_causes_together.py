@@ -179,7 +179,7 @@ def test_slices_of_height_and_width_are_off_together():
 
     sentence = named(wrong, right, "y", x=numbers(2, 9, 9))
 
-    assert "Slice (@0) and Slice (@1) are off by 1; moved by 1" in sentence
+    assert "Slice (@0) is off by 1, the same at Slice (@1); moved by 1" in sentence
 
 
 def test_key_and_value_read_another_value_than_the_query():

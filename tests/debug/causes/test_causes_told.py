@@ -730,3 +730,40 @@ def test_a_number_that_was_left_out_is_solved_for(mean):
     sentence = said(wrong, right, "y", x=numbers(1, 3, 6, 6, seed=4))
 
     assert f"constant 'm' of Sub (@0) is 0; with {mean} " in sentence
+
+
+def test_groups_of_one_image_are_no_missing_normalization_of_channels():
+    text = (
+        "g (float[1,8,6,6] x) => (float[1,8,6,6] y) <int64[3] split = {{0, {0}, -1}}, int64[4] whole = {{1, 8, 6, 6}}>"
+        " {{ c = Neg(x) r = Reshape(c, split) n = InstanceNormalization(r, one, zero)"
+        " b = Reshape(n, whole) m = Mul(b, s) y = Add(m, t) }}"
+    )
+    weights = {"s": numbers(8, 1, 1), "t": numbers(8, 1, 1, seed=1)}
+
+    def made(groups: int):
+        ones = np.ones(groups, np.float32)
+        return model(text.format(groups), one=ones, zero=0 * ones, **weights)
+
+    wrong, right = made(2), made(4)
+    x = numbers(1, 8, 6, 6, seed=2)
+    known = {name: value for name, value in references(right, x=x).items() if name in "cy"}
+
+    result = osl.bisect(wrong, known, feeds={"x": x})
+
+    assert "normalizes 8 channels in 2 groups; in 4" in result.culprits[0].causes[0].sentence
+
+
+def test_channels_of_one_sound_are_one_example():
+    nodes = "a = Relu(x) {} y = Mul(n, two)"
+    text = f"g (float[1,4,30] x) => (float[1,4,30] y) {{{{ {nodes} }}}}"
+    norm = "n = InstanceNormalization(a, one, zero)"
+    ones = np.ones(4, np.float32)
+    wrong = model(text.format("n = Identity(a)"), two=np.float32(2))
+    right = model(text.format(norm), two=np.float32(2), one=ones, zero=0 * ones)
+    x = numbers(1, 4, 30)
+    known = {"y": references(right, x=x)["y"]}
+
+    result = osl.bisect(wrong, known, feeds={"x": x})
+
+    for cause in result.culprits[0].causes:
+        assert cause.of_one_example, cause.sentence
