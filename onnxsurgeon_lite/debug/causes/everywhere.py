@@ -188,7 +188,8 @@ def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashab
     own, before = operators(nodes), makers(values)
     around = makers(index.read_by(nodes)), operators(set(index.next_to(index.made_by(nodes))))
     # nodes are put in behind an operator, or where two meet; else it is the mistake alone, or all that is around
-    return nodes, [*([before, (own, before)] if hypothesis.length[1] else [()]), (own, *around)]
+    edges = [before, (own, before)] if hypothesis.length[1] else [()]
+    return nodes, edges + [(own, around)]
 
 
 def _as_one(place: Place, several: Sequence[Hypothesis]) -> Hypothesis:

@@ -248,7 +248,7 @@ def _slope(constant: Constant) -> Wide | None:
         case "Mul", _ if (other := site.operand(1 - slot)) is not None:
             both = site.constant(1 - slot) is not None and has_floats(other)
             return None if both else wide(other)
-        case _, 2 if channels and site.op_type in (*_LAST, *CHANNELS_SECOND):
+        case _, 2 if channels and site.op_type in _LAST + CHANNELS_SECOND:
             return np.ones(())
         case "BatchNormalization", 3 if channels:
             scale, variance = site.constant(1), site.constant(4)
