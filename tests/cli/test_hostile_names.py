@@ -107,8 +107,7 @@ def test_toml_has_no_character_that_it_forbids():
 @pytest.mark.parametrize("bound", [1e-5, float("inf"), float("nan")])
 def test_the_script_of_a_reproducer_is_python_whatever_the_tolerance(bound):
     compared = SimpleNamespace(tolerance=Tolerance(bound, bound))
-    values = [SimpleNamespace(name=HOSTILE[0], comparison=compared)]
-    culprit = SimpleNamespace(value=HOSTILE[0], values=values, verdicts=set())
+    culprit = SimpleNamespace(value=HOSTILE[0], comparison=compared, verdicts=set())
 
     text = reproducer._script(SimpleNamespace(look="optimized", kind=""), culprit, {})
 
