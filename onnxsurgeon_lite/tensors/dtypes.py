@@ -108,6 +108,11 @@ def wide(array: NDArray[Any]) -> Wide:
     return array.astype(np.float64)
 
 
+def peak(array: Array) -> float:
+    """Return the largest magnitude; 0 where there is no number."""
+    return float(np.abs(array).max(initial=0.0))
+
+
 def rms(numbers: NDArray[Any]) -> float:
     """Return the root of the mean square; 0.0 of nothing."""
     return float(np.sqrt(np.mean(np.square(numbers)))) if numbers.size else 0.0

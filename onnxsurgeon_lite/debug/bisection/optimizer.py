@@ -20,7 +20,16 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import smallest
-from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, Wide, is_array, rms, types_of, wide
+from onnxsurgeon_lite.tensors.dtypes import (
+    RunValue,
+    RunValues,
+    Wide,
+    is_array,
+    peak,
+    rms,
+    types_of,
+    wide,
+)
 from onnxsurgeon_lite.tensors.grid import is_biased
 
 _SAMPLES = 3
@@ -123,7 +132,7 @@ def _explain_rounding(
         typical = max(typical, rms(moved))
         largest = max(largest, float(moved.max(initial=0.0)))
     off = rms(error)
-    if off <= _NOISE * typical and float(np.abs(error).max(initial=0.0)) <= _NOISE * largest:
+    if off <= _NOISE * typical and peak(error) <= _NOISE * largest:
         because = (
             f"the error (RMS {off:.3g}) is at most {_NOISE:g} times the effect of rounding the results "
             f"of the {len(positions)} nodes differently ({typical:.3g})"

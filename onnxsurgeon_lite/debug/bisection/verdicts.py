@@ -25,6 +25,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     has_floats,
     is_array,
     is_float,
+    peak,
     rms,
     wide,
 )
@@ -537,7 +538,7 @@ def _share(actual: Array, reference: Array, tolerance: Tolerance | None) -> floa
     worst = comparison.worst
     if worst is not None and worst.allowed:
         return worst.difference / worst.allowed
-    scale = float(np.abs(_wide(reference)).max(initial=0.0))
+    scale = peak(_wide(reference))
     allowed = comparison.tolerance.absolute(scale) + comparison.tolerance.rtol * scale
     return comparison.max_abs / allowed if allowed else 0.0
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.linear import Descent, equations
-from onnxsurgeon_lite.debug.causes.place import Indices, peak
-from onnxsurgeon_lite.tensors.dtypes import Wide
+from onnxsurgeon_lite.debug.causes.place import Indices
+from onnxsurgeon_lite.tensors.dtypes import Wide, peak
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SLOTS = BIAS, INPUTS, STATE = 3, 1, 2  # the fewest unknowns first

@@ -12,12 +12,11 @@ from onnxsurgeon_lite.debug.causes.place import (
     Ints,
     Place,
     RegionNode,
-    peak,
     small,
 )
 from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.runtime.float64 import windows_of
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, peak, wide
 
 _ROWS = 4096  # rows of a convolution
 _CHECKED = 8  # rows that a hypothesis is checked on

@@ -11,7 +11,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Descent, equations, root_mean_square
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, peak
+from onnxsurgeon_lite.debug.causes.place import Constant, Place
 from onnxsurgeon_lite.debug.causes.recurrent import (
     described_in,
     free_biases,
@@ -33,6 +33,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Wide,
     has_floats,
     is_array,
+    peak,
     rms,
     type_of,
     types_of,

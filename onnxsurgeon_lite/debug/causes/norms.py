@@ -20,7 +20,6 @@ from onnxsurgeon_lite.debug.causes.place import (
     Place,
     RegionNode,
     edited_by,
-    peak,
     selected,
     small,
     titled,
@@ -30,7 +29,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, peak, wide
 
 _TOGETHER = 64  # choices among several missing steps
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor

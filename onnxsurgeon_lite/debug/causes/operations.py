@@ -19,7 +19,6 @@ from onnxsurgeon_lite.debug.causes.place import (
     RegionNode,
     but,
     fits,
-    peak,
     small,
     spread_over,
     titled,
@@ -37,6 +36,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     dtype_name,
     from_array,
     has_floats,
+    peak,
     wide,
 )
 

@@ -31,6 +31,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     has_floats,
     is_array,
     is_float,
+    peak,
     type_of,
     types_of,
     wide,
@@ -659,11 +660,6 @@ def selected(index: GraphIndex, position: int, several: bool = False) -> str:
 def _is_plain(name: str) -> bool:
     """Return whether a selector means a name alone."""
     return bool(name) and not is_glob(name) and "," not in name and not name.startswith("@")
-
-
-def peak(array: Array) -> float:
-    """Return the largest magnitude; 0 where there is no number."""
-    return float(np.abs(array).max(initial=0.0))
 
 
 def small(left: Wide, wanted: Wide) -> bool:

@@ -14,10 +14,10 @@ from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed, edges
-from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, fits, peak, who
+from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, fits, who
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.passes import Insert, Pass
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, has_floats, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, has_floats, peak, wide
 
 Wave = Callable[[Wide], Wide]
 Make = Callable[[int, Wide], Wide]

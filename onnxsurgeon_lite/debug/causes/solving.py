@@ -19,14 +19,13 @@ from onnxsurgeon_lite.debug.causes.place import (
     Place,
     RegionNode,
     but,
-    peak,
     small,
     titled,
 )
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.passes import SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, peak, rms, wide
 
 Flags = NDArray[np.bool_]
 

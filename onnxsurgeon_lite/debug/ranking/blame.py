@@ -36,6 +36,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     has_floats,
     is_array,
     numpy_dtype,
+    peak,
     to_array,
     type_of,
     wide,
@@ -214,7 +215,7 @@ class _Slopes:
             terms[term.name].append(name)
         # Weights of the output's elements: the error itself, so that the products sum up to its energy. They are scaled
         # to at most 1, as half precision holds no more, and the scale is put back into the shares.
-        largest = float(np.abs(target.error).max(initial=0.0)) or 1.0
+        largest = peak(target.error) or 1.0
         energy = float((target.error**2).sum()) or 1.0
         scaled = (target.error / largest).astype(numpy_dtype(kind.tensor_type.elem_type))
         return cls(work, scaled, largest / energy, terms)

@@ -30,7 +30,7 @@ from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored, Wide, is_array, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, Wide, is_array, peak, rms, wide
 from onnxsurgeon_lite.tensors.grid import Grid
 
 _RUNS = 8  # with noise
@@ -105,7 +105,7 @@ class Floors:
                 if moved.shape == reference.shape:
                     seen = _finite(_seen(self.values.quantizers.grids.get(name), reference))
                     floor.noise.append(Errors.of(moved, seen, self.axis(name), floor.shifts))
-                floor.largest = max(floor.largest, float(np.abs(moved).max(initial=0.0)))
+                floor.largest = max(floor.largest, peak(moved))
         self.of |= floors
 
     def _moved(self, name: str, other: Stored, actual: Stored) -> tuple[Wide, Wide] | None:
@@ -165,7 +165,7 @@ class Floors:
     def _allowed(self, name: str, actual: Array, expected: Array, size: float) -> float:
         """Return an error that is none: one of the runtime's arithmetic, or far below a quantum."""
         tolerance = (self.tolerance or OWN).resolved(actual.dtype, expected.dtype)
-        largest = float(np.abs(_finite(expected)).max(initial=0.0))
+        largest = peak(_finite(expected))
         grid = self.values.quantizers.grids.get(name)
         quantum = 0.0 if grid is None else float(np.median(grid.quantum(actual.shape)))
         return max(tolerance.absolute(largest) + tolerance.rtol * size, _BELOW * quantum)
