@@ -187,7 +187,7 @@ class Observer:
     def _last_uses(self, values: Sequence[str]) -> dict[str, int]:
         """Map what the values are computed from to the place of its last use; dequantized weights are made anew."""
         index, places = self.index, self.index.places
-        needed = sorted(index.ancestors(values, stop=self.kept), key=places.__getitem__)
+        needed = index.in_order(index.ancestors(values, stop=self.kept))
         # later reads overwrite earlier ones, so the last use is left
         uses = {name: places[position] for position in needed for name in index.reads[position]}
         for position in needed:
@@ -199,8 +199,7 @@ class Observer:
 
     def _node_by_node(self, missing: list[str], new: list[str]) -> Stream:
         # in topological order: each node runs on its own
-        positions = self._positions(missing + new)
-        positions.sort(key=self.index.places.__getitem__)
+        positions = self.index.in_order(self._positions(missing + new))
         # value -> place of the last node that reads it
         last_use = {
             name: place for place, p in enumerate(positions) for name in self.index.reads[p]

@@ -64,7 +64,7 @@ def _telling(culprit: Culprit, space: Space) -> set[str]:
     region = {int(node[1:]) for node in culprit.region}
     left = set[int]()
     # from the end to the start: a node counts if its result is read outside, or by a node that counts
-    for position in sorted(region, key=index.places.__getitem__, reverse=True):
+    for position in reversed(index.in_order(region)):
         node = index.nodes[position]
         users = region.intersection(index.next_to(node.output))
         if node.op_type not in _MEASURES and (not users or not users.isdisjoint(left)):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 
 import numpy as np
@@ -125,18 +125,19 @@ class Surroundings:
     def place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:
         """Return a culprit's region as a place; None if no edit can be tried there."""
         index, entering = self.index, entering or culprit.inputs
-        region = index.ancestors(culprit.outputs, stop=entering)
-        # of a large region, what no agreeing reference depends on
-        if len(region) > _LARGEST and (entering := self.nearest(culprit) or entering):
-            region = index.ancestors(culprit.outputs, stop=entering)
-        positions = sorted(region, key=index.places.__getitem__)
+        region = partial(index.ancestors, culprit.outputs)
+        nodes = region(stop=entering)
+        # of a large region, what no agreeing reference depends on, and of that the last nodes
+        if len(nodes) > _LARGEST:
+            new = index.in_order(region(stop=self.nearest(culprit) or entering))
+            if len(new) > _LARGEST:
+                left = f"{len(new) - _LARGEST} nodes before {culprit.value!r} were not searched"
+                self.result.notes += [] if left in self.result.notes else [left]
+            entering = self._entering(set(new[-_LARGEST:]))
+            nodes = region(stop=entering)
+        positions = index.in_order(nodes)
         if any(index.nodes[position].op_type in RANDOM for position in positions):
             culprit.unexplained = "not searched: the region draws random numbers"
-            return None
-        if len(positions) > _LARGEST:
-            culprit.unexplained = (
-                f"not searched: the region has {len(positions)} nodes, more than {_LARGEST}"
-            )
             return None
         samples = [self._sample(culprit, entering, known) for known in self.samples]
         if samples[0] is None or culprit.value not in samples[0].wanted:
@@ -168,10 +169,14 @@ class Surroundings:
         wrong = self._below(self.result.culprits)
         region = index.ancestors(culprit.outputs, stop=culprit.inputs)
         new = region - index.ancestors(known - wrong, stop=())
-        read = index.inputs_of(sorted(new)) if new < region else ()
-        made = index.made_by(new)
-        entering = dict.fromkeys(n for n in read if n in index.producer or n in known)
-        return [n for n in entering if n not in made and constant(index, n) is None]
+        return self._entering(new) if new < region else []
+
+    def _entering(self, nodes: set[int]) -> list[str]:
+        """Return what some nodes read that others compute, or that is known."""
+        index, made = self.index, self.index.made_by(nodes)
+        read = dict.fromkeys(index.inputs_of(sorted(nodes)))
+        there = (n for n in read if n in index.producer or n in self.first.names)
+        return [n for n in there if n not in made and constant(index, n) is None]
 
     def _behind(self, name: str, steps: int) -> list[str]:
         """Return the known values that a value is an arrangement of, that alone; else the value itself."""

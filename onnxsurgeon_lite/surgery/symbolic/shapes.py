@@ -235,13 +235,13 @@ class _Resolving:
     def run(self) -> None:
         for name in self.index.inputs:
             self._settle(name, [], None)  # the inputs' symbols first
-        places = self.index.places
+        in_order = self.index.in_order
         # nodes that make open values
         open_at = {self.index.producer[name] for name in self.open & self.index.producer.keys()}
-        traced = self._unknown(sorted(open_at, key=places.__getitem__))
+        traced = self._unknown(in_order(open_at))
         # nodes that bring something new, and nodes that compute shapes for them
         makers = traced | self._shape_makers(traced)
-        for position in sorted(open_at | makers, key=places.__getitem__):
+        for position in in_order(open_at | makers):
             if position in makers:
                 self._visit(position, position in traced)
             if self.again:

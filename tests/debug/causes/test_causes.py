@@ -12,7 +12,7 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit import COMMAND, FIXTURES
 from kit.causes import found, model, numbers, references
-from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes import finding, surroundings
 from onnxsurgeon_lite.debug.causes.families import FAMILIES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.rotary import missing_rotary
@@ -1226,3 +1226,23 @@ def test_what_is_new_behind_references_that_agree_is_searched_where_the_stream_h
 
     assert culprit.value == "n105"
     assert "alpha of LeakyRelu (@410) is 0.3; with 0.1" in culprit.causes[0].sentence
+
+
+def test_the_last_nodes_of_a_large_region_are_searched(monkeypatch):
+    monkeypatch.setattr(surroundings, "_LARGEST", 4)
+    text = "g (float[4,16] x) => (float[4,8] y) {{ {} c = Tanh(b) d = MatMul(c, w) e = {}(d) y = MatMul(e, v) }}"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 8, seed=1)}
+    before = "p = Sin(x) q = Exp(p) r = Neg(q) a = {}(r) b = Neg(a)"
+    right = model(text.format(before.format("Tanh"), "Relu"), **weights)
+    x = numbers(4, 16, seed=2)
+    known = {name: value for name, value in references(right, x=x).items() if name == "y"}
+
+    late, early = (
+        osl.bisect(model(text.format(before.format(a), b), **weights), known, feeds={"x": x})
+        for a, b in (("Tanh", "Sigmoid"), ("Sigmoid", "Relu"))
+    )
+
+    assert "Sigmoid (@7) should be Relu" in late.culprits[0].causes[0].sentence
+    assert not early.culprits[0].causes
+    for result in (late, early):
+        assert "5 nodes before 'y' were not searched" in result.notes
