@@ -115,7 +115,7 @@ class Child:
             self.lock.release()
 
     def passed_on(self) -> "Child":
-        """Return the process as another object: who still has this one, as a thread that goes on, cannot reach it."""
+        """Return the process as a new object; a thread that still holds this one cannot use it."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         vars(self).clear()

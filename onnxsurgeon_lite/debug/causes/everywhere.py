@@ -148,7 +148,7 @@ def _single(index: GraphIndex, name: str) -> float | None:
 
 
 def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
-    """Yield hypotheses; behind them those about one mistake as one: at all their nodes, then at nodes that stand alike.
+    """Yield hypotheses, then those about the same mistake together: at all nodes, and at nodes with the same neighbors.
 
     People repeat a mistake in each layer, and no edit of one layer alone makes the last output right.
     """

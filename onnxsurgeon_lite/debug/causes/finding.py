@@ -246,7 +246,7 @@ class Finder:
         if all(key(cause.steps) in self.vague for cause in found):
             found = self._search_wider(culprit, WIDER) or found
         # what fits the region alone may be wrong behind it, too
-        found = found or self._search_fork(culprit, list(self._likely) + list(TOGETHER))
+        found = found or self._search_fork(culprit, list(self._likely | dict.fromkeys(TOGETHER)))
         if found is not alone:
             self.larger.update(map(_mistake, found[:1]))
         found = found or self._search_parts(place, culprit, place.parts)

@@ -94,7 +94,7 @@ def _shapes(step: Pass) -> Iterator[Sequence[int]]:
         case Insert(constants=constants):
             yield from (np.asarray(numbers).shape for _, numbers in constants)
         case Replace(model=Model() as model):
-            yield from (tensor.dims for tensor in model.proto.graph.initializer)
+            yield from (tensor.dims for tensor in model.graph.initializer)
 
 
 Hypotheses = Iterator[Hypothesis]

@@ -85,7 +85,7 @@ def missing_masks_of_means(place: Place) -> Hypotheses:
             ends, mask = (site.input[0], site.output, data), {name: values[name]}
             edit = composed(place, *ends, nodes, numbers, mask, made)
             was = f"{site.title} is the mean of all positions of axis {axis}"
-            sentence = f"{was}; of those in {name!r}"
+            sentence = f"{was}; with the mean of those that {name!r} shows"
             yield Hypothesis("missing mask", sentence, (edit,), ("masked mean", axis))
 
 

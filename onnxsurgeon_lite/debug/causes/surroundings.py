@@ -131,7 +131,7 @@ class Surroundings:
         if len(nodes) > _LARGEST:
             new = index.in_order(region(stop=self.nearest(culprit) or entering))
             if len(new) > _LARGEST:
-                left = f"{len(new) - _LARGEST} nodes before {culprit.value!r} were not searched"
+                left = f"{len(new) - _LARGEST} nodes before {culprit.value!r} were not searched for a cause"
                 self.result.notes += [] if left in self.result.notes else [left]
             entering = self._entering(set(new[-_LARGEST:]))
             nodes = region(stop=entering)

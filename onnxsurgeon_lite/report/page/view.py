@@ -150,7 +150,7 @@ def _part(dbg: Debugger, node: int, name: str) -> data.TensorPart | None:
 
 _LARGEST = 1 << 28  # bytes
 _MARKS: dict[str, MarkKind] = {"culprits": "culprit", "cleared": "cleared"}
-_COSTLY = "covers"  # of a profile's nodes: the ids that they stand for
+_COSTLY = "covers"  # the ids of the nodes that an entry of a profile counts
 
 Entry = Mapping[str, object]
 

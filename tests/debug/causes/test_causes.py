@@ -1245,4 +1245,4 @@ def test_the_last_nodes_of_a_large_region_are_searched(monkeypatch):
     assert "Sigmoid (@7) should be Relu" in late.culprits[0].causes[0].sentence
     assert not early.culprits[0].causes
     for result in (late, early):
-        assert "5 nodes before 'y' were not searched" in result.notes
+        assert "5 nodes before 'y' were not searched for a cause" in result.notes

@@ -185,7 +185,7 @@ def test_a_mean_of_all_positions_is_one_of_those_that_the_mask_shows(keeps):
     result = osl.bisect(wrong, known, feeds=feeds)
 
     said = result.culprits[0].causes[0].sentence
-    assert "is the mean of all positions of axis 1; of those in " in said
+    assert "is the mean of all positions of axis 1; with the mean of those that " in said
     fixed = osl.repair(wrong, result).model
     fresh = {"x": numbers(3, 5, 8, seed=2), "mask": mask[::-1].copy()}
     made = [osl.run(each, feeds=fresh)["y"] for each in (fixed, right)]
