@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import ml_dtypes
@@ -11,8 +11,8 @@ from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.model.messages import attributes_of
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, numpy_dtype
+from onnxsurgeon_lite.model.messages import attributes_of, integer
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, Wide, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -23,6 +23,49 @@ PRODUCTS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 INTEGERS = "_quantized"
 _SUFFIXES = ("_DequantizeLinear_Output", "_QuantizeLinear_Input", INTEGERS)
 """What quantization tools append to the name of a value of the float model."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where an operator of quantized values has its operands, result and bias: the input slot of each; -1 for none.
+
+    Attributes:
+        op_type: the float operator. plain: the slots that it reads first, as they are.
+    """
+
+    op_type: str
+    operands: Shape
+    result: int
+    bias: int = -1
+    plain: Shape = ()
+
+    @classmethod
+    def of(cls, node: NodeProto) -> "Form | None":
+        form = FORMS.get(node.op_type)
+        if form is None or integer(node, "channels_last"):
+            return None
+        return (
+            form if form.operands else replace(form, operands=tuple(range(2, len(node.input), 3)))
+        )
+
+
+# QLinear operators read triples (value, scale, zero point): (0, 3) are the slots of two such operands, then the scale
+# and the zero point of the result follow.
+_OF_TWO = "MatMul Add Mul"
+_OF_ONE = "Sigmoid Softmax LeakyRelu GlobalAveragePool AveragePool ReduceMean"
+FORMS = {
+    "QLinearConv": Form("Conv", (0, 3), 6, 8),
+    "QGemm": Form("Gemm", (0, 3), 7, 6),
+    **{f"QLinear{name}": Form(name, (0, 3), 6) for name in _OF_TWO.split()},
+    **{f"QLinear{name}": Form(name, (0,), 3) for name in _OF_ONE.split()},
+    "QLinearWhere": Form("Where", (1, 4), 7, plain=(0,)),
+    "QLinearConcat": Form("Concat", (), 0),  # all that follow are operands
+}
+
+
+def weight_axis(node: NodeProto) -> int:
+    """Return the axis of the output channels of a quantized operator's weight."""
+    return 0 if node.op_type == "QLinearConv" or integer(node, "transB") else -1
 
 
 @dataclass(frozen=True)
@@ -113,8 +156,12 @@ def _cut_alike(index: GraphIndex, name: str) -> Iterator[str]:
             yield before
 
 
-def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
-    """Return the grid of a QuantizeLinear or a DequantizeLinear; None if it is computed, or not of integers."""
+def grid_of(index: GraphIndex, node: NodeProto, floats: bool = False) -> Grid | None:
+    """Return the grid of a QuantizeLinear or a DequantizeLinear; None if it is computed, or not of integers.
+
+    Args:
+        floats: float8 and float4 are taken, too; their numbers are no equal steps.
+    """
     # the scale and, where there is one, the zero point
     given = [constant_of(index, name) for name in node.input[1:3] if name]
     attributes = attributes_of(node)
@@ -126,6 +173,8 @@ def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
     if len(numbers) != 2:
         return None
     scale, zero = numbers
+    if floats and is_float(zero.dtype):
+        zero = zero.astype(np.int8)
     return grid_from(scale, zero, attributes.get("axis", 1), attributes.get("block_size", 0))
 
 

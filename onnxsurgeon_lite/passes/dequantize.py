@@ -16,17 +16,20 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import (
     DEQUANTIZE,
     DYNAMIC,
+    FORMS,
     PRODUCTS,
     QUANTIZE,
     QUANTIZERS,
+    Form,
     computes_quantized,
     constant_of,
     grid_from,
     grid_of,
+    weight_axis,
 )
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
-from onnxsurgeon_lite.model.messages import assign, attributes_of, drop_at, integer, operand
+from onnxsurgeon_lite.model.messages import assign, drop_at, integer, operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
@@ -42,12 +45,9 @@ _MOVING = frozenset((
     "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth",
     "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 ))  # fmt: skip
-_LINEAR = (
-    "Add", "Mul", "Sigmoid", "LeakyRelu", "GlobalAveragePool", "AveragePool", "MatMul", "Conv", "Concat", "Softmax",
-)  # fmt: skip
-_PLAIN = {f"QLinear{operator}": operator for operator in _LINEAR}
-_PLAIN |= {"QGemm": "Gemm"} | PRODUCTS
-"""Operator on integers -> the one on floats."""
+# their axes are an input since opset 18, and an attribute of the quantized operator
+_PLAIN = (FORMS.keys() | PRODUCTS.keys()) - {"QLinearReduceMean"}
+"""Operators on integers."""
 _QUANTIZED = {*QUANTIZERS, *_PLAIN}
 _NAMED = 3  # nodes that a message names
 _INTERNAL = ("channels_last", "opset")
@@ -59,10 +59,10 @@ _Key = tuple[object, object]
 class Dequantize:
     """Compute in float again: weights become floats, quantizers go; in bodies, in functions.
 
-    QDQ models, QOperator models, dynamically quantized ones and onnxruntime's weights in blocks (MatMulNBits,
-    GatherBlockQuantized) are understood; a node that stays quantized is named. A range that ends at 0 cuts what a
-    removed activation cut: it stays as a Clip where the node before can leave it. An integer that something else needs
-    is still computed. What the weights lost by rounding stays lost.
+    QDQ models, of float8 and float4 too, QOperator models, dynamically quantized ones and onnxruntime's weights in
+    blocks (MatMulNBits, GatherBlockQuantized) are understood; a node that stays quantized is named. A range that ends
+    at 0 cuts what a removed activation cut: it stays as a Clip where the node before can leave it. An integer that
+    something else needs is still computed. What the weights lost by rounding stays lost.
 
     Example:
         >>> osl.dequantize("low_precision.onnx").changed
@@ -328,7 +328,8 @@ class _Floats:
 
     def _numbers(self, node: NodeProto) -> Array | None:
         """Return what a DequantizeLinear makes of a constant."""
-        grid, integers = grid_of(self.index, node), constant_of(self.index, node.input[0])
+        grid = grid_of(self.index, node, floats=True)
+        integers = constant_of(self.index, node.input[0])
         scale = constant_of(self.index, node.input[1])
         if grid is None or integers is None or scale is None or not grid.fits(integers.shape):
             return None
@@ -388,55 +389,40 @@ class _Floats:
 
     def _linear(self, node: NodeProto) -> Iterator[NodeProto]:
         integer = node.output[0]
-        inputs, result = self._operands(node)
-        grid = self._grid(result[0], result[1]) if result else None
+        names, form = [*node.input, "", ""], Form.of(node)
+        inputs: list[str | None] = [None]
+        operator, result = PRODUCTS.get(node.op_type, ""), [""]
+        if operator:
+            # the axis of a zero point for each row or column: A by rows, B by columns
+            axes = (-2, -1) if operator == "MatMul" else (0, 0)
+            # operands that were quantized dynamically
+            factors = [self.factors[name] for name in names[:2] if name in self.factors]
+            if self._is_scaled(integer, factors):
+                inputs = [self._integer(names[i], names[2 + i], axes[i]) for i in (0, 1)]
+        elif form is not None:
+            operator = form.op_type
+            inputs = [names[slot] for slot in form.plain]
+            for slot in form.operands:
+                name, scale, zero = names[slot : slot + 3]
+                inputs.append(self._float(name, scale, zero, weight_axis(node) if slot else 0))
+            if any(names[form.bias : form.bias + 1]) and form.bias >= 0:
+                inputs.append(self._bias(names[form.bias], names[1], names[4]))
+            # a Gemm without a scale of its result makes floats
+            result = names[form.result : form.result + 2]
+        grid = self._grid(result[0], result[1]) if result[0] else None
         known = [name for name in inputs if name is not None]
         # an unknown operand leaves the node as it is
-        if len(known) < len(inputs) or (result and grid is None):
+        if len(known) < len(inputs) or (result[0] and grid is None):
             self.reasons[integer] = "its scales are not constant"
             return
         self.changes.append(node.op_type)
-        made = self._like(node, _PLAIN[node.op_type], known)
+        made = self._like(node, operator, known)
         yield made
         if grid is not None:
-            self.grids[integer] = self._key(*result)
+            self.grids[integer] = self._key(result[0], result[1])
             yield from self._clipped(made.output[0], grid, integer, result[0])
         else:
             yield from self._equals(integer, made.output[0])
-
-    def _operands(self, node: NodeProto) -> tuple[list[str | None], list[str]]:
-        """Return the float inputs, None for an unknown one, and scale and zero point of a result that has them."""
-        names = [*node.input, "", ""]
-        attributes = attributes_of(node)
-        if attributes.get("channels_last"):
-            return [None], []
-        match node.op_type:
-            case "MatMulInteger" | "ConvInteger":
-                # the axis of a zero point for each row or column: A by rows, B by columns
-                axes = (-2, -1) if node.op_type == "MatMulInteger" else (0, 0)
-                # operands that were quantized dynamically
-                factors = [self.factors[name] for name in names[:2] if name in self.factors]
-                if not self._is_scaled(node.output[0], factors):
-                    return [None], []
-                return [self._integer(names[i], names[2 + i], axes[i]) for i in (0, 1)], []
-            case "QLinearConcat":
-                # (value, scale, zero point) of each part, after those of the result
-                parts = [self._float(*names[at : at + 3]) for at in range(2, len(node.input), 3)]
-                return parts, names[:2]
-            case "QLinearAdd" | "QLinearMul" | "QLinearMatMul" | "QLinearConv" | "QGemm":
-                # a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, bias
-                axis, at, result = 0 if node.op_type == "QLinearConv" else -1, 8, names[6:8]
-                # QGemm has the bias before the result's scale, and a float result without that
-                if node.op_type == "QGemm":
-                    axis, at = 0 if attributes.get("transB") else 1, 6
-                    result = names[7:9] if names[7] else []
-                pair = [self._float(*names[0:3]), self._float(names[3], names[4], names[5], axis)]
-                bias = (
-                    [self._bias(names[at], names[1], names[4])] if any(names[at : at + 1]) else []
-                )
-                return pair + bias, result
-            case _:
-                return [self._float(*names[0:3])], names[3:5]
 
     def _integer(self, name: str, zero: str, axis: int) -> str | None:
         """Return an operand of a product that is scaled later: floats whose scale is 1."""

@@ -9,6 +9,7 @@ import onnxsurgeon_lite as osl
 from kit import packages
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.passes.build import parse_text
+from onnxsurgeon_lite.tensors import dtypes
 
 
 def product(bits, zeros, rows=40, columns=6, block=16, bias=False, dtype=np.float32, **more):
@@ -197,3 +198,19 @@ def test_an_operator_that_no_verb_knows_in_float_is_no_silent_success():
     with pytest.raises(EditError, match="MatMulBnb4 stays"):
         osl.dequantize(model)
     assert isinstance(model.proto, onnx.ModelProto)
+
+
+@pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT4E2M1"])
+def test_narrow_floats_in_blocks_become_floats(kind):
+    model = parse_text("""<ir_version: 11, opset_import: ["" : 23]>
+        g (float[1, 4] x) => (float[1, 2] y) <float[2, 2] s = {0.5, 2, 1, 4}> {
+            w = DequantizeLinear <axis = 0, block_size = 2> (q, s) y = MatMul (x, w) }""")
+    numbers = np.array([[1, 2], [-1, 0.5], [4, 6], [0, -3]])
+    held = dtypes.numpy_dtype(dtypes.data_type_of(kind))
+    model.proto.graph.initializer.append(dtypes.from_array(numbers.astype(held), "q"))
+
+    result = osl.dequantize(model).model
+
+    assert [node.op_type for node in result.proto.graph.node] == ["MatMul"]
+    y = osl.run(result, {"x": np.ones((1, 4), np.float32)})["y"]
+    assert y.tolist() == [[4, 17]]

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_f
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.precision import may_be_rounded, tell_precision
-from onnxsurgeon_lite.debug.bisection.quantized.expanding import FORMS, as_written, expanded
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, add_causes, are_own
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
@@ -29,7 +29,7 @@ from onnxsurgeon_lite.errors import RuntimeLost
 from onnxsurgeon_lite.graph.bodies import bodies
 from onnxsurgeon_lite.graph.half import HALF
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
+from onnxsurgeon_lite.graph.quantizers import FORMS, QUANTIZERS
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds

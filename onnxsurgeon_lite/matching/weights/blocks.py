@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.block_quantized import NAMES, Blocks
@@ -18,8 +19,11 @@ from onnxsurgeon_lite.matching.weights.pieces import in_a_row
 from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide
-from onnxsurgeon_lite.tensors.in_file import Rows, parts
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, rms, wide
+from onnxsurgeon_lite.tensors.grid import Grid
+from onnxsurgeon_lite.tensors.in_file import Rows
+
+Single = NDArray[np.float32]
 
 _ALIKE = 0.5  # the least cosine similarity of a rounded parameter
 _ROUNDED = 0.52  # the largest error of rounding, in quanta: a half, and what a narrow scale rounds
@@ -29,11 +33,12 @@ _OUTLIER = 4.0  # times the usual error of a block
 _SHOWN = 3  # blocks that are described
 _NEAR = Tolerance(allow=1.0)  # words say what a block has wrong
 _MATRIX = 2  # axes
+_SEEN = 64  # rows
 
 
 @dataclass(frozen=True)
 class Head:
-    """The row of a parameter by which it is recognized: the largest one, as others may be 0 (a padding token's).
+    """The row of a parameter by which it is recognized: the largest of some, as others may be 0 (a padding token's).
 
     Attributes:
         shape: of the parameter.
@@ -46,18 +51,11 @@ class Head:
 
     @classmethod
     def of(cls, parameter: Rows) -> "Head":
-        """Return the largest row of a parameter."""
-        # read twice: all rows for their sizes, then the largest
-        squares = np.concatenate([_squares(part) for part in parts(parameter)])
-        place = int(squares.argmax())
-        rows, width = parameter.shape
-        return cls((rows, width), place, parameter[place : place + 1][0].astype(np.float64))
-
-
-def _squares(rows: Array) -> Array:
-    # einsum adds up without another array of squares
-    wide = rows.astype(np.float32)
-    return np.asarray(np.einsum("ij,ij->i", wide, wide))
+        """Return the largest of rows that are evenly spaced."""
+        count, width = parameter.shape
+        rows = {at: wide(parameter[at : at + 1][0]) for at in range(0, count, -(-count // _SEEN))}
+        place = max(rows, key=lambda at: rms(rows[at]))
+        return cls((count, width), place, rows[place])
 
 
 def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
@@ -128,17 +126,18 @@ def examined(blocks: Blocks, stored: Sequence[Rows]) -> tuple[str, Comparison]:
     Returns:
         also the comparison of the rows that differ most: rounding makes all differ.
     """
-    # (whether each block is bad, its error, the largest distance) of some rows at a time: numbers take much memory
     places = list(blocks.parts())
+    # (which blocks are bad, the largest distance) of some rows at a time: numbers take much memory
     judged = [_Parted.of(blocks, stored, rows).judged() for rows in places]
-    bad, size = (np.concatenate([each[at] for each in judged]) for at in (0, 1))
+    bad = np.concatenate([each for each, _ in judged])
     # only the rows that are farthest off are compared in full
-    farthest = places[int(np.argmax([each[2] for each in judged]))]
+    farthest = places[int(np.argmax([distance for _, distance in judged]))]
     numbers = _joined(stored, farthest).astype(blocks.dtype)
     comparison = compare(blocks.part(farthest).numbers(), numbers, _NEAR)
-    usual = float(np.median(size))
     # too many are bad: the numbers were not rounded one by one (as GPTQ), so only outliers are wrong
     if bad.mean() > _USUAL:
+        size = np.concatenate([_Parted.of(blocks, stored, rows).size() for rows in places])
+        usual = float(np.median(size))
         bad = size > max(_OUTLIER * usual, 1.0)
         if usual > 1.0:
             return f"half of its blocks are more than {usual:.3g} quanta off", comparison
@@ -165,53 +164,67 @@ def _joined(stored: Sequence[Rows], rows: slice) -> Array:
 
 @dataclass(frozen=True)
 class _Parted:
-    """A weight as arrays of (row, block, element).
+    """A weight as arrays of (row, block, element), in float32.
 
     Attributes:
         integers: less their zero points.
         stored: the numbers that they should be rounded from.
-        scale, zero: of each block.
-        allowed: the largest distance to them that rounding explains, in quanta.
+        scale, zero: of each block; a block of zeros has the scale 1.
+        grid: its range is that of the integers.
     """
 
-    integers: Wide
-    stored: Wide
-    scale: Wide
-    zero: Wide
-    allowed: Wide
+    integers: Single
+    stored: Single
+    scale: Single
+    zero: Single
+    grid: Grid
 
     @classmethod
     def of(cls, blocks: Blocks, stored: Sequence[Rows], rows: slice) -> "_Parted":
-        blocks, parameter = blocks.part(rows), _joined(stored, rows)
+        blocks = blocks.part(rows)
         grid = blocks.grid
-        integers = blocks.integers.astype(np.float64)
-        is_end = (integers <= grid.low) | (integers >= grid.high)
-        moved = integers - grid.origin(blocks.shape)
-        right = parameter.astype(np.float64)
-        allowed = np.where(is_end, _CUT, _ROUNDED)
+        # numpy 2 makes float64 of float16 in half the time that float32 takes
+        sides = (blocks.integers, wide(_joined(stored, rows)), grid.scale, grid.zero)
         # blocks along the last axis; the other layout is transposed
-        whole = [a if grid.axis else a.T for a in (moved, right, allowed, grid.scale, grid.zero)]
-        # rows are padded to whole blocks: what is filled up is 0 on both sides, whatever the zero point
-        filled = list(zip(whole[:3], (0, 0, np.inf), strict=True))
-        pad = (0, 0), (0, -whole[0].shape[1] % grid.block)
-        if any(pad[1]):
-            filled = [(np.pad(each, pad, constant_values=value), value) for each, value in filled]
-        made = [each.reshape(len(each), -1, grid.block) for each, _ in filled]
-        # a block of zeros has scale 0
-        wide = np.where(whole[3] == 0, 1.0, whole[3])
-        return cls(made[0], made[1], wide, whole[4], made[2])
+        integers, right, scale, zero = (
+            (each if grid.axis else each.T).astype(np.float32) for each in sides
+        )
+        # rows are filled up to whole blocks
+        count, width = integers.shape
+        if spare := -width % grid.block:
+            integers, right = (np.pad(each, ((0, 0), (0, spare))) for each in (integers, right))
+        moved = integers.reshape(count, -1, grid.block)
+        moved -= zero[..., None]
+        # what is filled up is 0 on both sides, whatever the zero point
+        moved.reshape(count, -1)[:, width:] = 0
+        scale[scale == 0] = 1
+        return cls(moved, right.reshape(moved.shape), scale, zero, grid)
 
-    def judged(self) -> tuple[Array, Wide, float]:
-        """Return for each block whether rounding does not explain it, and its error (RMS) in quanta.
+    def judged(self) -> tuple[Array, float]:
+        """Return which blocks rounding does not explain, and the largest distance of two numbers."""
+        # in as few passes as possible: each number of a model goes through them
+        distance = self.integers * self.scale[..., None]
+        distance -= self.stored
+        np.abs(distance, out=distance)
+        far = np.flatnonzero(distance > _ROUNDED * np.abs(self.scale)[..., None])
+        # of few numbers: those at the ends of the range may be farther off
+        block = far // self.grid.block
+        scale, zero = self.scale.ravel()[block], self.zero.ravel()[block]
+        integers = self.integers.ravel()[far]
+        off = np.abs(integers - self.stored.ravel()[far] / scale) > self._allowed(integers + zero)
+        bad = np.zeros_like(self.scale, np.bool_)
+        bad.flat[block[off]] = True
+        return bad, float(distance.max())
 
-        Returns:
-            also the largest distance of two numbers.
-        """
-        # the distance to the parameter, in quanta
-        error = np.abs(self.integers - self.stored / self.scale[..., None])
-        size = np.sqrt(np.square(error).mean(-1))
-        farthest = float((error.max(-1) * self.scale).max())
-        return np.asarray((error > self.allowed).any(-1)), np.asarray(size, np.float64), farthest
+    def size(self) -> Single:
+        """Return the error (RMS) of each block in quanta."""
+        error = self.integers - self.stored / self.scale[..., None]
+        return np.asarray(np.sqrt(np.square(error).mean(-1)))
+
+    def _allowed(self, integers: Single) -> Wide:
+        """Return the largest distance that rounding explains, in quanta."""
+        is_end = (integers <= self.grid.low) | (integers >= self.grid.high)
+        return np.where(is_end, _CUT, _ROUNDED)
 
     def described(self, row: int, block: int, title: int) -> str:
         """Say what is wrong with a block: its zero point, its scale, or its integers.
@@ -222,7 +235,7 @@ class _Parted:
         integers = self.integers[row, block]
         stored = self.stored[row, block]
         scale = self.scale[row, block]
-        allowed = self.allowed[row, block]
+        allowed = self._allowed(integers + self.zero[row, block])
         where = f"block {block} of row {title}"
         # a whole shift is another zero point, a factor another scale
         shift = float(np.rint(np.median(integers - stored / scale)))

@@ -23,10 +23,10 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 import onnxsurgeon_lite as osl
 from kit.bisecting import altered, parsed, random
 from kit.quantized import Quantized, Samples, attention
-from onnxsurgeon_lite.debug.bisection.quantized import expanding
 from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import Errors
 from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph import quantizers
 
 LAYERS = 6
 
@@ -357,7 +357,7 @@ def test_what_an_unknown_quantized_operator_makes_is_not_said_to_agree_or_to_be_
     made, monkeypatch
 ):
     case = made("embedded")
-    monkeypatch.delitem(expanding.FORMS, "QLinearSoftmax")
+    monkeypatch.delitem(quantizers.FORMS, "QLinearSoftmax")
 
     result = case.bisect(case.quantize("operators", quant_format=QuantFormat.QOperator))
 

@@ -1,7 +1,7 @@
 """A model of quantized operators, written with quantizers around float operators."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -10,52 +10,23 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.graph.block_quantized import PRODUCT, Blocks, blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
+from onnxsurgeon_lite.graph.quantizers import (
+    DEQUANTIZE,
+    PRODUCTS,
+    QUANTIZE,
+    Form,
+    constant_of,
+    weight_axis,
+)
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.model.messages import integer, operand
-from onnxsurgeon_lite.tensors.dtypes import Shape, from_array
+from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.tensors.dtypes import from_array
 
 _SUFFIX = "_quantized"
 _OPERAND, _BIAS, _FLOAT = "\x01operand ", "\x01bias", "\x01float"
 UNIT = "\x01scale"  # of 1, which stands for the one that the product gets
 
 
-@dataclass(frozen=True)
-class _Form:
-    """Where a quantized operator has its operands, result and bias: the input slot of each; -1 for none.
-
-    Attributes:
-        op_type: the float operator. plain: the slots that it reads first, as they are.
-    """
-
-    op_type: str
-    operands: Shape
-    result: int
-    bias: int = -1
-    plain: Shape = ()
-
-    @classmethod
-    def of(cls, node: NodeProto) -> "_Form | None":
-        form = FORMS.get(node.op_type)
-        if form is None or integer(node, "channels_last"):
-            return None
-        return (
-            form if form.operands else replace(form, operands=tuple(range(2, len(node.input), 3)))
-        )
-
-
-# QLinear operators read triples (value, scale, zero point): (0, 3) are the slots of two such operands, then the scale
-# and the zero point of the result follow.
-_OF_TWO = "MatMul Add Mul"
-_OF_ONE = "Sigmoid Softmax LeakyRelu GlobalAveragePool AveragePool ReduceMean"
-FORMS = {
-    "QLinearConv": _Form("Conv", (0, 3), 6, 8),
-    "QGemm": _Form("Gemm", (0, 3), 7, 6),
-    **{f"QLinear{name}": _Form(name, (0, 3), 6) for name in _OF_TWO.split()},
-    **{f"QLinear{name}": _Form(name, (0,), 3) for name in _OF_ONE.split()},
-    "QLinearWhere": _Form("Where", (1, 4), 7, plain=(0,)),
-    "QLinearConcat": _Form("Concat", (), 0),  # all that follow are operands
-}
 _HALVES = 19  # the first opset whose DequantizeLinear has half precision
 _DROPPED = ("channels_last", "opset")
 
@@ -66,7 +37,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
     One that is not known here stays as it is. None if there is no other.
     """
     if not any(
-        _Form.of(node) or node.op_type in PRODUCTS or _blocks(index, node) for node in index.nodes
+        Form.of(node) or node.op_type in PRODUCTS or _blocks(index, node) for node in index.nodes
     ):
         return None
     # types of values would be wrong now, and are inferred again
@@ -75,7 +46,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
     behind = list[int]()
     for position, node in enumerate(index.nodes):
         nodes = [node]
-        form = _Form.of(node)
+        form = Form.of(node)
         if form is not None:
             nodes = list(_parts(index, result.proto, node, form))
         elif node.op_type in PRODUCTS:
@@ -127,7 +98,7 @@ def _blocks(index: GraphIndex, node: NodeProto) -> Blocks | None:
 
 
 def _parts(
-    index: GraphIndex, model: ModelProto, node: NodeProto, form: _Form
+    index: GraphIndex, model: ModelProto, node: NodeProto, form: Form
 ) -> Iterator[NodeProto]:
     """Yield the nodes that compute what a quantized operator does."""
     made, operands = node.output[0], [node.input[slot] for slot in form.plain]
@@ -135,7 +106,7 @@ def _parts(
         name = f"{made}{_OPERAND}{number}"
         operands.append(name)
         # the first operand is the activation, whose channels are axis 1
-        axis = _weight_axis(node) if slot else 1
+        axis = weight_axis(node) if slot else 1
         given = node.input[slot : slot + 3]
         yield helper.make_node(DEQUANTIZE, given, [name], name=f"{made}\x01{slot}", axis=axis)
     if 0 <= form.bias < len(node.input) and node.input[form.bias]:
@@ -182,12 +153,6 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
     float_node.attribute.extend(node.attribute)
     float_node.metadata_props.extend(node.metadata_props)
     yield float_node
-
-
-def _weight_axis(node: NodeProto) -> int:
-    """Return the axis of the output channels of a weight."""
-    transposed = integer(node, "transB")
-    return 0 if node.op_type == "QLinearConv" or transposed else 1
 
 
 def is_bias_scale(node: NodeProto) -> bool:
