@@ -59,7 +59,12 @@ def package(tmp_path_factory):
 @pytest.mark.skipif(find_spec("resource") is None, reason="the system does not tell")
 @pytest.mark.parametrize(
     "words",
-    ["inspect model.onnx", "check model.onnx", "edit infer model.onnx -o typed.onnx --dry-run"],
+    [
+        "inspect model.onnx",
+        "check model.onnx",
+        "edit infer model.onnx -o typed.onnx --dry-run",
+        "edit opset model.onnx 23 --unproved -o newer.onnx --dry-run",
+    ],
 )
 def test_a_command_that_needs_no_numbers_stays_small(words, package):
     command = [sys.executable, "-m", "onnxsurgeon_lite", *words.split()]
