@@ -62,7 +62,7 @@ class Child:
         self.settings = memory_limit, script, arguments, python
         # a fork has a copy of this object, but not the process
         self._owner = os.getpid()
-        self._inherited, self._from = _inherited(), 0
+        self._variables, self._from = dict(os.environ), 0
         self._files = TemporaryFolder() if arguments else None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
         # an inherited socket, or a port of this machine
@@ -100,10 +100,10 @@ class Child:
     def rests(self) -> bool:
         """Let the process drop all that it holds; return whether it waits, as good as a new one."""
         # what it has from its parent was given at its start: a new one would have other variables
-        if self.closed or self.interrupted or self._inherited != _inherited():
+        if self.closed or self.interrupted or self._variables != os.environ:
             return False
-        # another thread may still use it
-        if not self.lock.acquire(blocking=False):
+        # a fork does not have it, another thread may still use it
+        if self._owner != os.getpid() or not self.lock.acquire(blocking=False):
             return False
         try:
             # the log of the runtime before is of no use to the next
@@ -281,12 +281,6 @@ def _starter(_process: int) -> "ThreadPoolExecutor":
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(1, "onnxsurgeon-starter")
-
-
-def _inherited() -> object:
-    """Return what a child has from its parent: another one needs a child of its own."""
-    # the numbers of the folder and its device: it may be removed, and then has no path
-    return os.getpid(), os.stat(".")[1:3], dict(os.environ)
 
 
 def _buffer(size: int) -> memoryview:

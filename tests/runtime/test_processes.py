@@ -177,6 +177,20 @@ def test_a_process_of_other_variables_is_not_taken(monkeypatch):
     assert gone(process)
 
 
+def test_a_process_goes_on_in_the_folder_of_the_next_runtime(tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    monkeypatch.chdir(first)
+    process = process_of_a_runtime_that_ended()
+    first.rmdir()
+    monkeypatch.chdir(second)
+
+    with Runtime() as runtime:
+        assert process_of(runtime) == process
+        assert os.path.samefile(f"/proc/{process}/cwd", second)
+
+
 def test_a_runtime_that_ended_does_not_touch_its_process_any_more():
     with Runtime() as ended:
         process = process_of(ended)
