@@ -235,7 +235,7 @@ FAILURES: dict[str, Failure] = {
         ),
         3,
         "hang",
-        how={"timeout": 2},
+        how={"timeout": 1},
     ),
     "Scan whose body crashes": Failure(
         lambda: within(
@@ -351,7 +351,7 @@ FAILURES: dict[str, Failure] = {
         lambda: within("out = Softplus (h)", "out", around=3),
         1,
         command=program("hang-Softplus"),
-        how={"timeout": 6},
+        how={"timeout": 4},
     ),
     "program that dies": Failure(
         lambda: within("out = Softplus (h)", "out"), 1, command=program("die-Softplus")

@@ -665,9 +665,9 @@ def test_what_bisect_prints_reduces_its_reproducer_further(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     text = FAILURES["Loop that hangs"].make()
 
-    found = osl.bisect(text, find="nan", output="culprit", timeout=2)
+    found = osl.bisect(text, find="nan", output="culprit", timeout=1)
 
-    assert "--timeout 2" in " ".join(found.further)
+    assert "--timeout 1" in " ".join(found.further)
     assert f"reduce further: {' '.join(found.further)}" in str(found)
     command = [sys.executable, "-m", "onnxsurgeon_lite", *found.further[1:], "--seconds", "5"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
