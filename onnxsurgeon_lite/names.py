@@ -10,8 +10,9 @@ import shlex
 import traceback
 import types
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import islice, takewhile
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
+from itertools import islice, product, takewhile
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
@@ -26,6 +27,7 @@ def shown(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
+_HEADS = 4  # prefixes of names that are tried
 _WILD = re.compile(r"[*?\[]")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)  # also one that is open: all are tried once
 
@@ -239,3 +241,25 @@ def stems_of(text: str, stems: Iterable[str]) -> list[str]:
         stem, start = ends[start]
         found.append(stem)
     return found
+
+
+def wrapper_of(names: Collection[str], known: Set[str], most: int = 0) -> tuple[str, str]:
+    """Return (prefix to drop, prefix to add), such as `model.`: a wrapper module, with which most names are known.
+
+    Args:
+        most: how many parts both prefixes may have where one replaces the other.
+    """
+
+    def heads(names: Iterable[str]) -> list[str]:
+        counts = Counter(name[: dot.end()] for name in names for dot in re.finditer(r"\.", name))
+        return [""] + list(dict(counts.most_common(_HEADS)))
+
+    pairs = product(heads(names), heads(known))
+    ways = [way for way in pairs if "".join(way).count(".") <= most or not all(way)]
+    return max(ways, key=lambda way: len({rewrapped(name, way) for name in names} & known))
+
+
+def rewrapped(name: str, way: tuple[str, str]) -> str:
+    """Return a name with one prefix in the place of another."""
+    drop, put = way
+    return f"{put}{name.removeprefix(drop)}" if name.startswith(drop) else name

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, constant_of, grid_of, limits_of
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model.messages import attributes_of, operand
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, wide
@@ -21,7 +21,7 @@ PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
 BITS = (2, 4, 8)
 """Bits that an integer may have."""
 
-NAMES = {PRODUCT: (1, 2, 3), ROWS: (0, 2, 3)}
+NAMES = {PRODUCT: (1, 2, 3), ROWS: (0, 2, 3), DEQUANTIZE: (0, 1, 2)}
 """Operator -> the inputs with its integers, its scales and its zero points."""
 
 
@@ -91,6 +91,8 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
     if integers is None or scales is None or (zeros is None) != (not operand(node, slots[2])):
         return "its weight, its scales or its zero points are computed"
     attributes = attributes_of(node)
+    if node.op_type == DEQUANTIZE:
+        return _dequantized(integers, grid_of(index, node), scales)
     if attributes.get("bits", 4) not in BITS:
         return f"bits = {attributes['bits']} is not known"
     if node.op_type == ROWS:
@@ -100,6 +102,17 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
     if attributes.get("weight_prepacked"):
         return "its weight is packed for one kind of device"
     return _product(integers, scales, zeros, attributes)
+
+
+def _dequantized(integers: Rows, grid: Grid | None, scales: Array) -> Blocks | str:
+    if grid is None or not grid.block or integers.ndim != 2:
+        return "its weight has no blocks"
+    numbers, bits = whole(integers), (grid.high - grid.low).bit_length()
+    # a product reads columns [in, out]: the weight is [out, in], as MatMulNBits has it
+    if not grid.axis % 2:  # 0 or -2
+        numbers = numbers.T
+        grid = replace(grid, scale=grid.scale.T, zero=grid.zero.T)
+    return Blocks(numbers, numbers.shape, replace(grid, axis=1), scales.dtype, bits)
 
 
 def _product(

@@ -235,11 +235,11 @@ class _Floats:
         """Yield the nodes that compute the float values of a node's results, before the node itself goes unread."""
         rename_uses([node], self.renamed)
         handlers: dict[str, Callable[[NodeProto], Iterator[NodeProto]]] = {
+            # weights in blocks
+            **dict.fromkeys(NAMES, partial(_of_blocks, self)),
             QUANTIZE: self._quantize,
             DEQUANTIZE: self._dequantize,
             DYNAMIC: self._dynamic,
-            # weights in blocks
-            **dict.fromkeys(NAMES, partial(_of_blocks, self)),
         }
         handler = self._linear if node.op_type in _PLAIN else handlers.get(node.op_type)
         if handler is None and node.op_type in _MOVING and self._moves(node):

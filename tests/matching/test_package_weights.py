@@ -14,9 +14,12 @@ from kit import causes, packages
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.block_quantized import Blocks
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import limits_of
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
 from onnxsurgeon_lite.matching.weights.blocks import Head, find_blocks
 from onnxsurgeon_lite.names import stems_of
+from onnxsurgeon_lite.passes.build import parse_text
+from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.grid import Grid
 
 QKV = "model.layers.{}.attn.qkv_proj.MatMul.weight"
@@ -35,6 +38,38 @@ def found(model, tmp_path, **changed):
 def decoder(bits=0):
     model = packages.decoder(packages.checkpoint())
     return packages.quantized(source=model, bits=bits) if bits else model
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT8", "UINT8"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_weights_behind_a_dequantizer_in_blocks_are_compared(kind, axis, tmp_path):
+    """Integers [in, out] in blocks of 16 along the inputs, or [out, in] and a Transpose."""
+    dtype = dtypes.numpy_dtype(dtypes.data_type_of(kind))
+    weight = packages.checkpoint()["lm_head.weight"]
+    parts = weight.reshape(len(weight), -1, 16)
+    low, high = limits_of(dtype)
+    scale = np.ptp(parts, -1).astype(np.float32) / (high - low)
+    zero = np.rint(low - parts.min(-1) / scale)
+    codes = np.clip(np.rint(parts / scale[..., None]) + zero[..., None], low, high)
+    arrays = {"q": codes.reshape(weight.shape).astype(dtype), "s": scale, "z": zero.astype(dtype)}
+    turn = "v = Identity (w)" if axis == 0 else "v = Transpose <perm = [1, 0]> (w)"
+    model = parse_text(f"""<ir_version: 11, opset_import: ["" : 23]>
+        g (float[1, 64] x) => (float[1, 48] y) {{
+            w = DequantizeLinear <axis = {axis}, block_size = 16> (q, s, z) {turn} y = MatMul (x, v) }}""")
+
+    def against(**changed):
+        del model.proto.graph.initializer[:]
+        for name, array in (arrays | changed).items():
+            held = np.ascontiguousarray(array.T if axis == 0 else array)
+            model.proto.graph.initializer.append(dtypes.from_array(held, name))
+        osl.save_tensors(tmp_path / "checkpoint.npz", {"lm_head.weight": weight})
+        return osl.weights(model, tmp_path / "checkpoint.npz")
+
+    assert str(against()) == "1 of 1 weights found: 0 differ; 1 rounded"
+    wrong = scale.copy()
+    wrong[5, 2] *= 3
+    (found,) = against(s=wrong).weights
+    assert found.finding.startswith(f"the scale of block 2 of row 5 is {wrong[5, 2]:.6g}, ")
 
 
 def edit(model, name, change):

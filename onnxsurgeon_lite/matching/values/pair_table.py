@@ -9,7 +9,7 @@ from itertools import chain, product
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.contents import agreeing, in_two_orders
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
-from onnxsurgeon_lite.names import is_count
+from onnxsurgeon_lite.names import is_count, rewrapped, wrapper_of
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Shape
 
@@ -219,19 +219,14 @@ def _holds(outer: str, inner: str) -> bool:
 
 def _wrapper(a: Side, b: Side) -> tuple[str, str]:
     """Return (prefix to drop from a's module paths, prefix to add): the wrapper module of only one side."""
-    ones = {f.scope for f in a.facts.values() if f.known and f.scope}
-    others = {f.scope for f in b.facts.values() if f.known and f.scope}
-    # the outermost module of each path, with its dot
-    heads = sorted({f"{scope.split('.')[0]}." for scope in ones | others})
-    # nothing, or one of these added or dropped: what makes the most paths equal
-    ways = [("", "")] + [("", head) for head in heads] + [(head, "") for head in heads]
-    return max(ways, key=lambda way: len({_rewrapped(scope, way) for scope in ones} & others))
+    ones, others = (
+        {f"{f.scope}." for f in side.facts.values() if f.known and f.scope} for side in (a, b)
+    )
+    return wrapper_of(ones, others)
 
 
 def _rewrapped(scope: str, way: tuple[str, str]) -> str:
-    drop, put = way
-    whole = f"{scope}." if scope else ""
-    return f"{put}{whole.removeprefix(drop)}"[:-1] if whole.startswith(drop) else scope
+    return rewrapped(f"{scope}." if scope else "", way).removesuffix(".")
 
 
 def renumbered(

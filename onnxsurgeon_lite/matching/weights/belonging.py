@@ -8,13 +8,12 @@ to a value. `layout_finding` says whether a square weight is transposed by mista
 import os.path
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model.messages import integer
-from onnxsurgeon_lite.names import stems_of
+from onnxsurgeon_lite.names import rewrapped, stems_of, wrapper_of
 
 Parts = tuple[str, ...]
 _Group = tuple[int, Parts]
@@ -174,11 +173,15 @@ class Places:
             self._owned[owner].append(parameter)
             self._inside[owner.rpartition(".")[0]].append(parameter)
         # (prefix to drop, prefix to add) of names of the model
-        self._way = self._find_way()
+        # names of weights and modules of the model, those of the checkpoint
+        scopes = {origin.scope for origin in index.origins if origin.known}
+        self._way = wrapper_of(
+            scopes | index.initializers.keys(), self._owned.keys() | set(parameters), most=2
+        )
 
     def called(self, name: str) -> list[str]:
         """Return the parameter that has a value's name in the checkpoint, if there is one."""
-        called = _moved(name, self._way)
+        called = rewrapped(name, self._way)
         return [called] if called in self._parameters else []
 
     def own(self, name: str) -> list[str]:
@@ -202,43 +205,7 @@ class Places:
         users = self._index.users(name)
         origins = [self._index.origins[user] for user in users]
         scopes = [f"{o.scope}." if o.scope else "" for o in origins if o.known or not surely]
-        return [_moved(scope, self._way).removesuffix(".") for scope in scopes]
-
-    def _find_way(self) -> tuple[str, str]:
-        """Return (prefix to drop, prefix to add) that makes most names equal to the checkpoint's."""
-        # names of weights and modules of the model, those of the checkpoint
-        scopes = {origin.scope for origin in self._index.origins if origin.known}
-        names = scopes | self._index.initializers.keys()
-        known = self._owned.keys() | self._parameters
-        ways = [
-            # at most one prefix is dropped and one is added
-            (drop, put)
-            for drop in chain([""], _heads(names))
-            for put in chain([""], _heads(known))
-        ]
-        return max(ways, key=lambda way: len({_moved(name, way) for name in names} & known))
-
-
-def wrapper(names: Iterable[str], inner: Container[str]) -> tuple[str, int]:
-    """Return the prefix, such as `model.`, without which most names are in another checkpoint, and their number."""
-    found = Counter(
-        name[: dot.end()]
-        for name in names
-        for dot in re.finditer(r"\.", name)
-        if name[dot.end() :] in inner
-    )
-    return found.most_common(1)[0] if found else ("", 0)
-
-
-def _heads(names: Iterable[str]) -> list[str]:
-    """Return the most common first parts of names, such as `model.`."""
-    counts = Counter(name.split(".")[0] for name in names if "." in name)
-    return [f"{head}." for head, _ in counts.most_common(3)]
-
-
-def _moved(name: str, way: tuple[str, str]) -> str:
-    drop, put = way
-    return f"{put}{name.removeprefix(drop)}" if name.startswith(drop) else name
+        return [rewrapped(scope, self._way).removesuffix(".") for scope in scopes]
 
 
 def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]]]) -> set[Sense]:

@@ -14,9 +14,10 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.block_quantized import NAMES, Blocks
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
 from onnxsurgeon_lite.matching.weights.pieces import in_a_row
-from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.model.messages import integer, operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, rms, wide
@@ -63,9 +64,11 @@ def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
     found = dict[str, NodeProto]()
     for operator, slots in NAMES.items():
         for at in index.operators.get(operator, ()):
-            name = operand(index.nodes[at], slots[0])
-            if name in index.initializers:
-                found.setdefault(name, index.nodes[at])
+            node = index.nodes[at]
+            name = operand(node, slots[0])
+            # a DequantizeLinear may have no blocks
+            if name in index.initializers and integer(node, "block_size", operator != DEQUANTIZE):
+                found.setdefault(name, node)
     return found
 
 

@@ -8,13 +8,12 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.weights.belonging import wrapper
 from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text
 from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm, plus_one
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
 from onnxsurgeon_lite.model import by_name
 from onnxsurgeon_lite.model.walk import tensors as all_tensors
-from onnxsurgeon_lite.names import command, few, listed
+from onnxsurgeon_lite.names import command, few, listed, rewrapped, wrapper_of
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_array
@@ -69,13 +68,8 @@ def update_weights(
 
 def _named_like(old: ReferenceSet, new: ReferenceSet) -> ReferenceSet:
     """Return a checkpoint by the names of another one, where one of them was saved from inside a wrapper module."""
-    # the prefixes that make most names equal, in either direction
-    drop, dropped = wrapper(new, old)
-    put, added = wrapper(old, new)
-    if max(dropped, added) <= len(set(new) & set(old)):
-        return new
-    # the direction that renames more
-    names = {n: n.removeprefix(drop) if dropped >= added else f"{put}{n}" for n in new}
+    way = wrapper_of(set(new), set(old))
+    names = {name: rewrapped(name, way) for name in new}
     return replace(
         new, entries={names[n] if names[n] in old else n: e for n, e in new.entries.items()}
     )
