@@ -74,7 +74,13 @@ class Replace:
         region = close(index, values, outputs.names).nodes
         if not region:
             raise EditError("nothing is between the inputs and the outputs", "name other values")
-        # values inside the region must not be read outside
+        # a constant that others read stays; other values inside the region must not be read outside
+        inside = set(region)
+        region = tuple(
+            p
+            for p in region
+            if index.reads[p] or inside.issuperset(index.next_to(index.nodes[p].output))
+        )
         _require_private(index, region, outputs.names)
         # put the node or the graph of the model in its place, and let types follow
         types = dict[str, TypeProto]()

@@ -57,6 +57,16 @@ def test_what_reads_the_inside_of_a_region_is_named(model_of):
         Replace(("a",), ("m",), "Softplus").apply(model)
 
 
+def test_a_constant_inside_a_region_that_others_read_stays(model_of):
+    nodes = "c = Constant <value_float = 2.0> () a = Mul(x, c) b = Abs(a) y = Add(b, c)"
+    text = f"g (float[4] x) => (float[4] y) {{ {nodes} }}"
+
+    result = Replace(("x",), ("b",), "Neg").apply(model_of(text))
+
+    assert [node.op_type for node in result.model.proto.graph.node] == ["Constant", "Neg", "Add"]
+    assert np.allclose(run(result.model, {"x": X})["y"], 2 - X)
+
+
 @pytest.mark.parametrize(
     ("step", "error", "problem"),
     [

@@ -164,10 +164,13 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
                 alike.setdefault((key(hypothesis.mistake), where), []).append((hypothesis, nodes))
     done = set[Hashable]()
     for several in alike.values():
-        every = [number for _, nodes in several for number in nodes]
-        # else they are other edits of the same nodes
-        if len(several) > 1 and len(every) == len(set(every)):
-            whole = _as_one(place, [hypothesis for hypothesis, _ in several])
+        # of several edits of one node the first
+        taken, some = set[int](), list[Hypothesis]()
+        for hypothesis, nodes in several:
+            some += [hypothesis] if taken.isdisjoint(nodes) else []
+            taken |= nodes
+        if len(some) > 1:
+            whole = _as_one(place, some)
             if key(whole.edits) not in done:
                 done.add(key(whole.edits))
                 yield whole
@@ -187,8 +190,10 @@ def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashab
 
     own, before = operators(nodes), makers(values)
     around = makers(index.read_by(nodes)), operators(set(index.next_to(index.made_by(nodes))))
-    # nodes are put in behind an operator, or where two meet; else it is the mistake alone, or all that is around
-    edges = [before, (own, before)] if hypothesis.length[1] else [()]
+    made = {index.producer[name] for name in values if name in index.producer}
+    # nodes are put in where two operators meet, or behind one and those before it; else it is the mistake alone, or all
+    # that is around
+    edges = [(own, before), (before, makers(index.read_by(made)))] if hypothesis.length[1] else [()]
     return nodes, edges + [(own, around)]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from onnxsurgeon_lite.debug.causes import (
+    along,
     arrangement,
     attributes,
     constants,
@@ -59,7 +60,10 @@ FAMILIES: Sequence[Family] = (
     arrangement.arrangement,
     rotary.missing_rotary,
     operations.operations,
+    along.missing_behind,
     operations.missing_factors,
+    along.other_along,
+    along.missing_between,
     constants.constants,
     other_model.of_other_model,
     constants.folded,

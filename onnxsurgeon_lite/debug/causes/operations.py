@@ -1,6 +1,6 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, permutations, product
@@ -154,19 +154,7 @@ def _steps(place: Place, value: str) -> Iterator[ForgottenStep]:
 
 
 def _rearranging(place: Place, value: str, array: Array) -> Iterator[ForgottenStep]:
-    """Yield what works along one axis, or exchanges axes: where shapes, or a Reshape after it, let it."""
-    # along the last axis a Softmax is one of the operators
-    for axis in range(array.ndim - 1):
-        yield ForgottenStep(f"Softmax along axis {axis}", "Softmax", (("axis", axis),))
-    # an example, a channel or a row made alike in length, or in mean and deviation
-    every = list(range(array.ndim))
-    for axis in every:
-        norm = ("axis", axis), ("p", 2)
-        yield ForgottenStep(f"an L2 normalization along axis {axis}", "LpNormalization", norm)
-    for first in (1, 2, -1) if array.ndim > 1 else ():
-        if some := every[first:]:
-            title = f"mean 0 and variance 1 along axes {some}"
-            yield ForgottenStep(title, "MeanVarianceNormalization", (("axes", some),))
+    """Yield exchanged axes, where shapes or a Reshape after it let them."""
     readers = {site.op_type for site in place.readers(value)}
     reshaped = bool(readers) and readers <= set(RESHAPING)
     wanted = place.wanted.shape if value == place.value else array.shape
@@ -315,8 +303,8 @@ def _missing_constant(place: Place, right: Right) -> Hypotheses:
     """Yield a constant that was not added, as small as it can be."""
     # what is lacking must be the same along some axis
     lacks, scale = right.wanted - right.made, peak(right.wanted) or 1.0
-    if not lacks.size or not np.isfinite(lacks).all() or np.ptp(lacks) <= _FLAT * scale:
-        return  # a number, not an operand
+    if not lacks.size or not np.isfinite(lacks).all():
+        return
     off = [peak(lacks - lacks.mean(axis=a, keepdims=True)) for a in range(lacks.ndim)]
     flat = [a for a, size in enumerate(lacks.shape) if size > 1 and off[a] <= _FLAT * scale]
     if not flat or peak(lacks) <= _PART * scale:
@@ -329,6 +317,7 @@ def _missing_constant(place: Place, right: Right) -> Hypotheses:
     edit = right.edit("Add", constants=((f"{right.name}_bias", numbers),))
     vague = numbers.size > max(numbers.shape)
     what = f"a constant {list(numbers.shape)}" if vague else "a bias"
+    what = what if numbers.size > 1 else f"{numbers.item():.6g}"
     sentence = f"{what} is not added {right.where}; with one that was solved for,"
     unknowns, equations = numbers.size, lacks.size
     yield Hypothesis("missing constant", sentence, (edit,), (), unknowns, equations, vague=vague)
@@ -382,14 +371,12 @@ def _missing_on_edges(place: Place) -> Hypotheses:
     """Yield operators and activations between a value and what reads it."""
     for name, array, readers in edges(place):
         to, where = place.those(readers), f"between {name!r} and {who(readers)}"
-        kinds = tuple(reader.op_type for reader in readers)
         rank = array.ndim
         exchanged = (("perm", [*range(rank - 2), rank - 1, rank - 2]),)
         for step in _steps(place, name):
             if is_undefined(step.op_type, wide(array)):
                 continue
-            mistake = ("between", step.title, kinds)
-            found = step.missing(place, name, where, to, mistake=mistake)
+            found = step.missing(place, name, where, to, mistake=("between", step.title))
             # a transposed product of query and key is a product of key and query
             scores = _scores(place, name) if step.attributes == exchanged else None
             if scores is not None:
@@ -521,7 +508,8 @@ def composed(
     read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate(chain([shaped], more)))
     parsed = parser.parse_model(f"{header} several ({read}) => ({ends} y) {{ {nodes} }}")
     # the numbers that the nodes read, and no others
-    constants = set(walk.inputs(parsed.graph.node))
+    there = parsed.graph.node
+    constants = set(walk.inputs(there)).difference(walk.outputs(there))
     tensors = (from_array(array, name) for name, array in numbers.items() if name in constants)
     parsed.graph.initializer.extend(tensors)
     return Replace((start, *unread), (end,), model=loaded(parsed))
@@ -534,17 +522,18 @@ def _declared(array: Array) -> str:
 
 def missing_factors(place: Place) -> Hypotheses:
     """Yield factors that sizes suggest, before a node or after the last one."""
-    for site in place.sites:
-        for name in dict.fromkeys(site.computed):
-            array = place.operand(name)
-            # sizes are in the factors of products; a term of a sum may lack its half
-            some = factors(place) if _may_be_scaled(place, name) else _USUAL
-            known = has_floats(array) and (some is not _USUAL or site.op_type in ("Add", "Sub"))
-            for what, factor in some if known else ():
-                edit = Insert(name, "Mul", constants=(("factor", factor),), to=site.only)
-                sentence = f"{name!r} is not multiplied by {what} before {site.title}; with it"
-                mistake = ("factor", what, site.op_type)
-                yield Hypothesis("missing factor", sentence, (edit,), mistake)
+    for name, _, readers in edges(place):
+        # sizes are in the factors of products, bases in those of logarithms; a term of a sum may lack its half
+        maker, are_terms = place.site_of(name), {r.op_type for r in readers} <= {"Add", "Sub"}
+        some: Iterable[tuple[str, float]] = _USUAL if are_terms else ()
+        if maker is not None and maker.op_type == "Log":
+            some = MISTAKES["logarithms"].items()
+        elif _may_be_scaled(place, name):
+            some = factors(place)
+        for what, factor in some:
+            edit = Insert(name, "Mul", constants=(("factor", factor),), to=place.those(readers))
+            sentence = f"{name!r} is not multiplied by {what} before {who(readers)}; with it"
+            yield Hypothesis("missing factor", sentence, (edit,), ("factor", what))
     # the same behind the last node, where numpy shows which factors fit
     wanted, actual = place.wanted, place.actual
     if actual is None or not has_floats(wanted) or actual.shape != wanted.shape:

@@ -20,7 +20,6 @@ _PAIRS = 256  # pairs of values of a region between which all is left out
 _NEUTRAL = MISTAKES["neutral"]
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
-_REDUCING = ("ReduceMean", "ReduceMax", "ReduceSum")
 KINDS = [line.split() for line in MISTAKES["operators"]["kinds"]]
 
 
@@ -74,37 +73,10 @@ def _is_positive(site: RegionNode) -> bool:
 
 
 def other_parts(place: Place) -> Hypotheses:
-    """Yield one position instead of the mean or the largest of an axis, and the other way; other orders of elements."""
+    """Yield other orders of elements."""
     yield from _pixels(place)
     for site in place.sites:
         yield from _turned(site)
-    for site in place.sites:
-        yield from _positions(site)
-
-
-def _positions(site: RegionNode) -> Hypotheses:
-    """Yield one position of an axis instead of all, and all instead of one."""
-    data, result = site.operand(0), site.made
-    if data is None or result is None or result.ndim != data.ndim - 1:
-        return
-    name, made, opset = site.input[0], (site.output,), site.place.opset
-    for axis in range(data.ndim):
-        if data.shape[:axis] + data.shape[axis + 1 :] != result.shape:
-            continue
-        for at, which in ((0, "first"), (-1, "last")) if site.op_type in _REDUCING else ():
-            edit = Replace((name, str(at)), made, "Gather", (("axis", axis),))
-            sentence = (
-                f"{site.title} takes all positions of axis {axis}; with the {which} one alone"
-            )
-            yield Hypothesis("position", sentence, (edit,), ("position", site.op_type, at))
-        for op_type in _REDUCING if site.op_type in ("Gather", "Squeeze") else ():
-            # the axes of a reduction are an attribute at first, later an input
-            if opset < (13 if op_type == "ReduceSum" else 18):
-                edit = Replace((name,), made, op_type, (("keepdims", 0), ("axes", [axis])))
-            else:
-                edit = Replace((name, f"[{axis}]"), made, op_type, (("keepdims", 0),))
-            sentence = f"{site.title} takes one position of axis {axis}; with {op_type} of all"
-            yield Hypothesis("position", sentence, (edit,), ("position", site.op_type, op_type))
 
 
 def _turned(site: RegionNode) -> Hypotheses:

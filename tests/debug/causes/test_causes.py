@@ -893,7 +893,7 @@ OTHERWISE = {
         "g (float[2,5,8] x) => (float[2,5,8] y) { y = LayerNormalization (x, ones) }",
         _root_mean_square,
     ),
-    "takes one position of axis 1; with ReduceMean of all": (
+    "what computes 'y' from 'x' is not the mean along axis 1; with that": (
         "g (float[2,5,8] x) => (float[2,8] y) { y = Gather <axis = 1> (x, first) }",
         lambda x: x.mean(1),
     ),

@@ -522,7 +522,7 @@ def test_a_convolution_that_should_repeat_the_border_is_named(mode):
     ("node", "title"),
     [
         ("LpNormalization <axis = -1, p = 2>", "an L2 normalization along axis 1"),
-        ("MeanVarianceNormalization <axes = [1]>", "mean 0 and variance 1 along axes [1]"),
+        ("MeanVarianceNormalization <axes = [1]>", "mean 0 and variance 1 along axis 1"),
     ],
 )
 def test_a_normalization_without_weights_that_is_missing_is_named(node, title):

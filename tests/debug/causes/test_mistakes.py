@@ -3,9 +3,11 @@
 import math
 
 import numpy as np
+import onnx
 import pytest
 from onnx import defs
 
+import onnxsurgeon_lite as osl
 from kit.causes import model, numbers, references, said
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.formulas import computed
@@ -136,3 +138,125 @@ def test_the_nodes_of_a_normalization_compute_it(norm):
     normal = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + 0.5)
     normal = x if norm == "BatchNormalization" else normal.reshape(x.shape)
     np.testing.assert_allclose(made, normal * scale + bias, rtol=1e-4, atol=1e-4)
+
+
+def _of_last_axis(x: np.ndarray) -> dict[str, np.ndarray]:
+    """What each row of the table `along` makes of an array along its last axis."""
+    mean, low, high = (f(x, axis=-1, keepdims=True) for f in (np.mean, np.min, np.max))
+    exps = np.exp(x - high)
+    return {
+        "Softmax": exps / exps.sum(-1, keepdims=True),
+        "an L2 normalization": x / np.linalg.norm(x, axis=-1, keepdims=True),
+        "mean 0 and variance 1": (x - mean) / x.std(-1, keepdims=True),
+        "mean 0": x - mean,
+        "root mean square 1": x / np.sqrt(np.square(x).mean(-1, keepdims=True)),
+        "an L1 normalization": x / np.abs(x).sum(-1, keepdims=True),
+        "sum 1": x / x.sum(-1, keepdims=True),
+        "largest absolute 1": x / np.abs(x).max(-1, keepdims=True),
+        "range 0 .. 1": (x - low) / (high - low),
+        "mean 1": x / mean,
+        "the reverse order": x[..., ::-1],
+        "variance 1": x / x.std(-1, keepdims=True),
+    }
+
+
+@pytest.mark.parametrize("row", sorted(MISTAKES["along"].keys() - {"the reverse order"}))
+def test_a_step_along_an_axis_that_is_missing_is_named(row):
+    x, w = numbers(2, 5, 8) + 0.5, numbers(8, 6, seed=1)
+    wrong = model("g (float[2,5,8] x) => (float[2,5,6] y) { y = MatMul(x, w) }", w=w)
+
+    y = _of_last_axis(x)[row] @ w
+    cause = (
+        osl.bisect(wrong, {"x": x, "y": y.astype(np.float32)}, feeds={"x": x}).culprits[0].causes[0]
+    )
+
+    assert cause.sentence.startswith(f"{row} along axis 2 is missing between 'x' and MatMul (@0)")
+
+
+def test_a_reversal_that_is_missing_is_named():
+    feeds = {"x": numbers(2, 5, 8), "b": numbers(2, 5, 8, seed=1)}
+    wrong = model("g (float[2,5,8] x, float[2,5,8] b) => (float[2,5,8] y) { y = Mul(x, b) }")
+
+    result = osl.bisect(wrong, feeds | {"y": feeds["x"][..., ::-1] * feeds["b"]}, feeds=feeds)
+
+    said = "the reverse order along axis 2 is missing between 'x' and Mul (@0)"
+    assert result.culprits[0].causes[0].sentence.startswith(said)
+
+
+REDUCED = {
+    "the first position": lambda x: x[:, 0],
+    "the last position": lambda x: x[:, -1],
+    "the mean": lambda x: x.mean(1),
+    "the sum": lambda x: x.sum(1),
+    "the maximum": lambda x: x.max(1),
+    "the L2 norm": lambda x: np.linalg.norm(x, axis=1),
+    "the root mean square": lambda x: np.sqrt(np.square(x).mean(1)),
+    "the variance": lambda x: x.var(1),
+    "the standard deviation": lambda x: x.std(1),
+    "the generalized mean of power 3": lambda x: np.cbrt((np.maximum(x, 1e-6) ** 3).mean(1)),
+    "the luminance (0.299, 0.587, 0.114)": lambda x: np.einsum(
+        "nchw,c->nhw", x, [0.299, 0.587, 0.114]
+    ),
+}
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+@pytest.mark.parametrize("row", MISTAKES["reduced"])
+def test_a_reduction_in_place_of_another_is_named(row, opset):
+    x = numbers(2, 3, 4, 6)
+    wrong = model(
+        "g (float[2,3,4,6] x) => (float[2,4,6] y) { m = ReduceLogSumExp <axes = [1], keepdims = 0> (x) y = Tanh(m) }"
+    )
+    wrong.opset_import[0].version = opset
+    if opset > 17:
+        wrong.graph.node[0].input.append("axis")
+        del wrong.graph.node[0].attribute[0]
+        wrong.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "axis"))
+
+    y = np.tanh(REDUCED[row](x)).astype(np.float32)
+    cause = osl.bisect(wrong, {"x": x, "y": y}, feeds={"x": x}).culprits[0].causes[0]
+
+    operator = {
+        "the mean": "ReduceMean",
+        "the sum": "ReduceSum",
+        "the maximum": "ReduceMax",
+        "the L2 norm": "ReduceL2",
+    }
+    said = (
+        f"should be {operator[row]}"
+        if row in operator and (row, opset) != ("the sum", 17)  # it reads its axes since opset 13
+        else f"what computes 'm' from 'x' is not {row} along axis 1"
+    )
+    assert said in cause.sentence
+
+
+def test_a_symmetric_normalization_in_place_of_that_of_rows_is_named():
+    links, x = (
+        (numbers(2, 6, 6) > 0).astype(np.float32) + np.eye(6, dtype=np.float32),
+        numbers(2, 6, 4),
+    )
+    nodes = "d = ReduceSum(a, axis) n = Div(a, d) y = MatMul(n, x)"
+    text = f"g (float[2,6,6] a, float[2,6,4] x) => (float[2,6,4] y) {{ {nodes} }}"
+    degree = links.sum(-1, keepdims=True) ** -0.5
+
+    y = (degree * links * degree.transpose(0, 2, 1)) @ x
+    feeds = {"a": links, "x": x}
+    result = osl.bisect(model(text, axis=np.array([2])), feeds | {"y": y}, feeds=feeds)
+
+    said = (
+        "what computes 'n' from 'a' is not a symmetric normalization (D^-1/2 A D^-1/2); with that"
+    )
+    assert result.culprits[0].causes[0].sentence.startswith(said)
+
+
+@pytest.mark.parametrize("row", MISTAKES["logarithms"])
+def test_another_base_of_a_logarithm_is_named(row):
+    x, w = np.abs(numbers(2, 8)) + 0.1, numbers(8, 5, seed=1)
+    wrong = model(
+        "g (float[2,8] x) => (float[2,5] y) { h = Log(x) r = Relu(h) y = MatMul(r, w) }", w=w
+    )
+
+    y = np.maximum(np.log(x) * MISTAKES["logarithms"][row], 0) @ w
+    result = osl.bisect(wrong, {"x": x, "y": y.astype(np.float32)}, feeds={"x": x})
+
+    assert f"'h' is not multiplied by {row} before Relu" in result.culprits[0].causes[0].sentence

@@ -1,0 +1,155 @@
+"""What is computed along axes, as ONNX text: a normalization or a reduction that is missing, or another one."""
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.operations import composed, edges
+from onnxsurgeon_lite.debug.causes.place import Ints, Place, who
+from onnxsurgeon_lite.passes import Insert, Pass
+from onnxsurgeon_lite.tensors.dtypes import Array, has_floats
+
+_LUMINANCE = 0.299, 0.587, 0.114  # ITU-R BT.601, of red, green and blue
+_NODES = 12  # of what another computation stands for
+_AXES_READ = 18  # the opset since which reductions read their axes
+_ALONG = re.compile("Reduce|Softmax|Normalization|Pool|Gather|Slice")
+_MOST = np.iinfo(np.int64).max
+_PARTS = {
+    "first": [0],
+    "second": [1],
+    "end": [-1],
+    "most": [_MOST],
+    "begin": [-_MOST],
+    "back": [-1],
+}
+_REDUCTION = re.compile(r"(Reduce\w+)\((\w+), (\w+)\)")
+
+
+def missing_behind(place: Place) -> Hypotheses:
+    """Yield normalizations along axes that are missing after the last node."""
+    if has_floats(place.actual):
+        where = f"behind {place.maker}"
+        for title, nodes, axes in _kept(place.actual):
+            ends = f"{place.value}_before", place.value
+            edits = (
+                Insert(place.value, "Identity", before=True, output=ends[0]),
+                _computed(place, *ends, nodes, axes, place.actual, place.actual),
+            )
+            yield _missing(title, where, edits, ("along", title, axes))
+
+
+def missing_between(place: Place) -> Hypotheses:
+    """Yield normalizations along axes that are missing between a value and what reads it."""
+    for name, array, readers in edges(place):
+        to, new = place.those(readers), f"{name}_along"
+        for title, nodes, axes in _kept(array):
+            there = Insert(name, "Identity", to=to, output=new)
+            edits = there, _computed(place, name, new, nodes, axes, array, array)
+            where = f"between {name!r} and {who(readers)}"
+            yield _missing(title, where, edits, ("along", title, axes))
+
+
+def _missing(title: str, where: str, edits: tuple[Pass, ...], mistake: object) -> Hypothesis:
+    return Hypothesis(
+        "missing operation", f"{title} is missing {where}; with it", edits, (mistake,)
+    )
+
+
+def other_along(place: Place) -> Hypotheses:
+    """Yield other normalizations and reductions in place of what computes a value from another one alone."""
+    for start, end in _spans(place):
+        given, made = place.values[start], place.values[end]
+        for title, nodes, axes in _choices(given, made):
+            edit = _computed(place, start, end, nodes, axes, given, made)
+            sentence = f"what computes {end!r} from {start!r} is not {title}; with that"
+            yield Hypothesis("operation", sentence, (edit,), ("along", title, axes))
+
+
+def _choices(given: Array, made: Array) -> Iterator[tuple[str, str, Ints]]:
+    """Yield (title, nodes, axes) of what can make a value of the shape of another."""
+    if given.shape == made.shape:
+        yield from _kept(given)
+        return
+    axes, keeps = _reduced_axes(given.shape, made.shape)
+    for title, nodes in MISTAKES["reduced"].items() if axes else ():
+        sizes = [given.shape[axis] for axis in axes]
+        if ("colors" not in nodes or sizes == [3]) and ("Slice" not in nodes or len(axes) == 1):
+            # a reduction keeps its axes unless it says that it does not
+            whole = nodes if keeps else f"{nodes.replace('y =', 'k =')} y = Reshape(k, shape)"
+            yield f"{title} along {_axes(axes)}", whole, axes
+
+
+def _kept(array: Array) -> Iterator[tuple[str, str, Ints]]:
+    """Yield (title, nodes, axes) of what keeps the shape of a value."""
+    every = tuple(range(array.ndim))
+    several = [every[first:] for first in (1, 2) if len(every) > first + 1]
+    for axes in [(axis,) for axis in reversed(every) if array.shape[axis] > 1] + several:
+        for title, nodes in MISTAKES["along"].items():
+            if len(axes) == 1 or not re.search(r"\{axis}|back", nodes):
+                yield f"{title} along {_axes(axes)}", nodes, axes
+    if array.ndim > 1 and 1 < array.shape[-1] == array.shape[-2]:
+        yield from ((title, nodes, every[-2:]) for title, nodes in MISTAKES["square"].items())
+
+
+def _axes(axes: Ints) -> str:
+    return f"axis {axes[0]}" if len(axes) == 1 else f"axes {list(axes)}"
+
+
+def _reduced_axes(given: Ints, made: Ints) -> tuple[Ints, bool]:
+    """Return (the axes along which a shape is reduced to another, whether they are kept); () for none."""
+    rank = len(given)
+    for number in (1, 2, 3):
+        for axes in combinations(range(rank), number):
+            if tuple(1 if a in axes else size for a, size in enumerate(given)) == made:
+                return axes, True
+            if tuple(size for a, size in enumerate(given) if a not in axes) == made:
+                return axes, False
+    return (), False
+
+
+def _computed(
+    place: Place, start: str, end: str, nodes: str, axes: Ints, given: Array, made: Array
+) -> Pass:
+    """Return the edit that computes a value from another by nodes."""
+    rank, dtype = given.ndim, given.dtype
+    shape = [-1 if a in axes else 1 for a in range(rank)]
+    integers = {"axes": axes, "last": [rank - 1], "shape": made.shape} | _PARTS
+    floats = {
+        **MISTAKES["numbers"],
+        "colors": np.reshape(_LUMINANCE, shape) if "colors" in nodes else 0.0,
+    }
+    numbers = {name: np.array(value, np.int64) for name, value in integers.items()}
+    perm = [*range(rank - 2), rank - 1, rank - 2]
+    text = nodes.format(axis=axes[0], axes=list(axes), perm=perm)
+    if place.opset < _AXES_READ:
+
+        def attribute(found: re.Match[str]) -> str:
+            operator, value, named = found.groups()
+            if operator == "ReduceSum" and place.opset >= 13:
+                return found[0]
+            return f"{operator} <axes = {numbers[named].tolist()}> ({value})"
+
+        text = _REDUCTION.sub(attribute, text)
+    numbers |= {name: np.asarray(value, dtype) for name, value in floats.items()}
+    return composed(place, start, end, given, text, numbers, result=made)
+
+
+def _spans(place: Place) -> Iterator[tuple[str, str]]:
+    """Yield (start, end) of floats where one value is computed from another alone, along axes, by a few nodes."""
+    producer, live = place.producer, place.live
+    for site in reversed(place.sites):
+        end, front, along = site.output, {site.output}, False
+        for _ in range(_NODES if has_floats(place.values.get(end)) else 0):
+            # back through the latest node
+            last = max(front, key=lambda name: producer.get(name, -1), default="")
+            if last not in producer:
+                break
+            maker = place.sites[producer[last]]
+            front.remove(last)
+            front.update(n for n in maker.input if n in live)
+            along = along or _ALONG.search(maker.op_type) is not None
+            if along and len(front) == 1 and has_floats(place.values.get(*front)):
+                yield next(iter(front)), end
