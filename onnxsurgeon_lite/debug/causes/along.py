@@ -16,6 +16,7 @@ _LUMINANCE = 0.299, 0.587, 0.114  # ITU-R BT.601, of red, green and blue
 _NODES = 12  # of what another computation stands for
 _AXES_READ = 18  # the opset since which reductions read their axes
 _ALONG = re.compile("Reduce|Softmax|Normalization|Pool|Gather|Slice")
+_BROADCASTING = {"Add", "Sub", "Mul", "Div"}
 _MOST = np.iinfo(np.int64).max
 _PARTS = {
     "first": [0],
@@ -42,12 +43,18 @@ def missing_behind(place: Place) -> Hypotheses:
 
 
 def missing_between(place: Place) -> Hypotheses:
-    """Yield normalizations along axes that are missing between a value and what reads it."""
+    """Yield normalizations and reductions along axes that are missing between a value and what reads it."""
     for name, array, readers in edges(place):
         to, new = place.those(readers), f"{name}_along"
-        for title, nodes, axes in _kept(array):
+        # a reduced value fits where it is broadcast
+        steps = [(*step, array) for step in _kept(array)]
+        joins = _BROADCASTING.issuperset(reader.op_type for reader in readers)
+        for axis in range(array.ndim) if joins else ():
+            first = np.take(array, [0], axis)
+            steps += ((*step, first) for step in _choices(array, first) if first.size < array.size)
+        for title, nodes, axes, made in steps:
             there = Insert(name, "Identity", to=to, output=new)
-            edits = there, _computed(place, name, new, nodes, axes, array, array)
+            edits = there, _computed(place, name, new, nodes, axes, array, made)
             where = f"between {name!r} and {who(readers)}"
             yield _missing(title, where, edits, ("along", title, axes))
 

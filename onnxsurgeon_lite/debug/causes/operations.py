@@ -56,6 +56,7 @@ _SCALING = 4  # nodes between a product and its Softmax
 _SMALLEST = 1e-2  # factor that follows from a size
 _LARGEST_SIZE = 4097  # of a dimension that a factor follows from
 _ACTIVATING = 12  # nodes of an activation
+_AXES_READ = 13  # the opset since which Squeeze reads its axes
 RESHAPING = ("Reshape", "Flatten")
 OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
 """Normalizations that are the same for every position."""
@@ -171,8 +172,32 @@ def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, A
         array = place.nearby[name] if name in place.nearby else place.operand(name)
         if not has_floats(array) or array.size < 2:
             continue
-        if fits(array.shape, shape):
-            yield name, array
+        laid = _laid(array, len(shape), place.opset)
+        if fits(laid.shape, shape):
+            yield name, laid
+
+
+def _laid(array: Array, rank: int, opset: int) -> Array:
+    """Return a value without its last axes of size 1, or with more of them, where it has another rank."""
+    shape = array.shape + (1,) * (rank - array.ndim)
+    while len(shape) > rank and shape[-1] == 1:
+        shape = shape[:-1]
+    return array.reshape(shape) if opset >= _AXES_READ else array
+
+
+def _joined(place: Place, edit: Insert, other: str, laid: Array) -> Edits:
+    """Return the edits that put in a node which also reads another value, with as many axes as it needs."""
+    array = place.nearby[other] if other in place.nearby else place.operand(other)
+    if array is None or array.ndim == laid.ndim:
+        return (edit,)
+    name = edit.value
+    new = f"{name}_joined"
+    ends = (new, name) if edit.before else (name, new)
+    operator = "Squeeze" if array.ndim > laid.ndim else "Unsqueeze"
+    nodes = f"u = {operator}(x1, axes) y = {edit.op_type}({'u, x' if edit.inputs[0] == other else 'x, u'})"
+    axes = {"axes": np.arange(*sorted((array.ndim, laid.ndim)))}
+    there = replace(edit, op_type="Identity", inputs=(), output=new)
+    return there, composed(place, *ends, place.values[name], nodes, axes, {other: array})
 
 
 @dataclass(frozen=True)
@@ -262,7 +287,8 @@ def _missing_steps(place: Place) -> Hypotheses:
         for other, array in _candidates(place, number, right.wanted.shape):
             for op_type in right.filled_by(array) if other not in read else ():
                 sentence = f"{other!r} is not {_FILLED[op_type][0]} {to}; with it"
-                yield Hypothesis("missing operand", sentence, (right.edit(op_type, other=other),))
+                edits = _joined(place, right.edit(op_type, other=other), other, array)
+                yield Hypothesis("missing operand", sentence, edits)
         yield from _missing_constant(place, right)
         if maker is None:
             yield from _missing_factor(right)
@@ -410,12 +436,13 @@ def _missing_operands_on_edges(place: Place, how_often: str) -> Hypotheses:
     for op_type, first, said in MISTAKES["operands"][how_often]:
         for name, array, readers in edges(place):
             earliest = min(reader.number for reader in readers)
-            for other, _ in _candidates(place, earliest, array.shape):
+            for other, laid in _candidates(place, earliest, array.shape):
                 if other != name or op_type == "Mul":
                     operands = (name, other) if first else (other, name)
                     edit = Insert(name, op_type, operands, to=place.those(readers))
                     sentence = f"{said.format(name=name, other=other)}; with it"
-                    yield Hypothesis("missing operand", sentence, (edit,))
+                    edits = _joined(place, edit, other, laid)
+                    yield Hypothesis("missing operand", sentence, edits)
 
 
 def _lacking_operands_on_edges(place: Place) -> Hypotheses:
