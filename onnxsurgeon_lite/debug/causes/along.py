@@ -7,13 +7,12 @@ from itertools import combinations
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed, edges
+from onnxsurgeon_lite.debug.causes.operations import composed, edges, spans
 from onnxsurgeon_lite.debug.causes.place import Ints, Place, who
 from onnxsurgeon_lite.passes import Insert, Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, has_floats
 
 _LUMINANCE = 0.299, 0.587, 0.114  # ITU-R BT.601, of red, green and blue
-_NODES = 12  # of what another computation stands for
 _AXES_READ = 18  # the opset since which reductions read their axes
 _ALONG = re.compile("Reduce|Softmax|Normalization|Pool|Gather|Slice")
 _BROADCASTING = {"Add", "Sub", "Mul", "Div"}
@@ -67,7 +66,9 @@ def _missing(title: str, where: str, edits: tuple[Pass, ...], mistake: object) -
 
 def other_along(place: Place) -> Hypotheses:
     """Yield other normalizations and reductions in place of what computes a value from another one alone."""
-    for start, end in _spans(place):
+    for start, end, operators in spans(place):
+        if not any(map(_ALONG.search, operators)):
+            continue
         given, made = place.values[start], place.values[end]
         for title, nodes, axes in _choices(given, made):
             edit = _computed(place, start, end, nodes, axes, given, made)
@@ -142,21 +143,3 @@ def _computed(
         text = _REDUCTION.sub(attribute, text)
     numbers |= {name: np.asarray(value, dtype) for name, value in floats.items()}
     return composed(place, start, end, given, text, numbers, result=made)
-
-
-def _spans(place: Place) -> Iterator[tuple[str, str]]:
-    """Yield (start, end) of floats where one value is computed from another alone, along axes, by a few nodes."""
-    producer, live = place.producer, place.live
-    for site in reversed(place.sites):
-        end, front, along = site.output, {site.output}, False
-        for _ in range(_NODES if has_floats(place.values.get(end)) else 0):
-            # back through the latest node
-            last = max(front, key=lambda name: producer.get(name, -1), default="")
-            if last not in producer:
-                break
-            maker = place.sites[producer[last]]
-            front.remove(last)
-            front.update(n for n in maker.input if n in live)
-            along = along or _ALONG.search(maker.op_type) is not None
-            if along and len(front) == 1 and has_floats(place.values.get(*front)):
-                yield next(iter(front)), end

@@ -486,13 +486,26 @@ def _between(place: Place) -> Iterator[tuple[str, str]]:
         if name != place.value and value.shape == place.wanted.shape:
             yield name, place.value
     # inner values: between the two nothing but constants may be read
-    for start, end in permutations(values, 2):
-        if end != place.value and values[start].shape == values[end].shape:
-            nodes = place.index.ancestors([end], stop=[start])
-            read = place.index.read_by(nodes) - place.index.made_by(nodes)
-            computed = {name for name in read if not place.is_constant(name)}
-            if computed == {start} and len(nodes) <= _ACTIVATING:
-                yield start, end
+    for start, end, _ in spans(place):
+        if end != place.value and place.values[start].shape == place.values[end].shape:
+            yield start, end
+
+
+def spans(place: Place) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield (start, end, the operators between) of floats: one is computed from the other alone, by a few nodes."""
+    for site in reversed(place.sites):
+        end, front, operators = site.output, {site.output}, set[str]()
+        for _ in range(_ACTIVATING if has_floats(place.values.get(end)) else 0):
+            # back through the latest node
+            last = max(front, key=lambda name: place.producer.get(name, -1), default="")
+            if last not in place.producer:
+                break
+            maker = place.sites[place.producer[last]]
+            front.remove(last)
+            front.update(name for name in maker.input if name in place.live)
+            operators.add(maker.op_type)
+            if len(front) == 1 and has_floats(place.values.get(start := next(iter(front)))):
+                yield start, end, operators
 
 
 def _is_operator(place: Place, name: str) -> bool:
