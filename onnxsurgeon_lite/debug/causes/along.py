@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from itertools import combinations
+from functools import partial
+from itertools import chain, combinations
 
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed, edges, spans
-from onnxsurgeon_lite.debug.causes.place import Ints, Place, who
-from onnxsurgeon_lite.passes import Insert, Pass
+from onnxsurgeon_lite.debug.causes.operations import composed, edges, put_in, spans
+from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionNode, who
+from onnxsurgeon_lite.passes import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, has_floats
 
 _LUMINANCE = 0.299, 0.587, 0.114  # ITU-R BT.601, of red, green and blue
@@ -28,40 +29,22 @@ _PARTS = {
 _REDUCTION = re.compile(r"(Reduce\w+)\((\w+), (\w+)\)")
 
 
-def missing_behind(place: Place) -> Hypotheses:
-    """Yield normalizations along axes that are missing after the last node."""
-    if has_floats(place.actual):
-        where = f"behind {place.maker}"
-        for title, nodes, axes in _kept(place.actual):
-            ends = f"{place.value}_before", place.value
-            edits = (
-                Insert(place.value, "Identity", before=True, output=ends[0]),
-                _computed(place, *ends, nodes, axes, place.actual, place.actual),
-            )
-            yield _missing(title, where, edits, ("along", title, axes))
-
-
-def missing_between(place: Place) -> Hypotheses:
-    """Yield normalizations and reductions along axes that are missing between a value and what reads it."""
-    for name, array, readers in edges(place):
-        to, new = place.those(readers), f"{name}_along"
+def missing_along(place: Place) -> Hypotheses:
+    """Yield what is missing along axes, after the last node or between a value and what reads it."""
+    last = [(place.value, place.actual, list[RegionNode]())] if has_floats(place.actual) else []
+    for name, array, readers in chain(last, edges(place)):
         # a reduced value fits where it is broadcast
         steps = [(*step, array) for step in _kept(array)]
-        joins = _BROADCASTING.issuperset(reader.op_type for reader in readers)
+        joins = readers and _BROADCASTING.issuperset(reader.op_type for reader in readers)
         for axis in range(array.ndim) if joins else ():
             first = np.take(array, [0], axis)
             steps += ((*step, first) for step in _choices(array, first) if first.size < array.size)
+        where = f"between {name!r} and {who(readers)}" if readers else f"behind {place.maker}"
         for title, nodes, axes, made in steps:
-            there = Insert(name, "Identity", to=to, output=new)
-            edits = there, _computed(place, name, new, nodes, axes, array, made)
-            where = f"between {name!r} and {who(readers)}"
-            yield _missing(title, where, edits, ("along", title, axes))
-
-
-def _missing(title: str, where: str, edits: tuple[Pass, ...], mistake: object) -> Hypothesis:
-    return Hypothesis(
-        "missing operation", f"{title} is missing {where}; with it", edits, (mistake,)
-    )
+            computed = partial(_computed, place, nodes=nodes, axes=axes, given=array, made=made)
+            edits = put_in(name, computed, place.those(readers), not readers)
+            sentence = f"{title} is missing {where}; with it"
+            yield Hypothesis("missing operation", sentence, edits, ("along", title, axes))
 
 
 def other_along(place: Place) -> Hypotheses:

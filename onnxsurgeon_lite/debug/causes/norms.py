@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, pairwise, product
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnxsurgeon_lite.debug.causes.operations import (
     Right,
     composed,
     missing_activation,
+    put_in,
     right_values,
 )
 from onnxsurgeon_lite.debug.causes.place import (
@@ -28,7 +30,7 @@ from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.passes import Insert, Pass, Rewire
+from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, peak, wide
 
 _TOGETHER = 64  # choices among several missing steps
@@ -212,10 +214,8 @@ def _grouped(site: RegionNode) -> tuple[RegionNode, RegionNode]:
 def _missing_behind(place: Place, right: Right) -> Hypotheses:
     for norm in _solved(right.made, right.wanted):
         # what is normalized gets a name of its own, before the maker's result or after what enters
-        plain, made = f"{right.name}_plain", right.maker is not None
-        ends = (plain, right.name) if made else (right.name, plain)
-        there = Insert(right.name, "Identity", before=made, output=plain)
-        edits = (there, norm.edit(place, *ends, place.values[right.name]))
+        normed = partial(norm.edit, place, made=place.values[right.name])
+        edits = put_in(right.name, normed, before=right.maker is not None)
         sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
         name, unknowns, equations = "missing normalization", norm.unknowns, right.wanted.size
         vague = _is_normalized(right.maker)

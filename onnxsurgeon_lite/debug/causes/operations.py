@@ -1,6 +1,6 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, permutations, product
@@ -120,10 +120,9 @@ class ForgottenStep:
         """Return the hypothesis that the operation is missing after a value, or before it gets its name."""
         edits: Edits
         if self.nodes:
-            new, array = f"{name}_activated", place.values[name]
-            start, end = (new, name) if before else (name, new)
-            there = Insert(name, "Identity", to=to, before=before, output=new)
-            edits = there, _activation(place, start, end, array, self.nodes)
+            made = place.values[name]
+            activated = partial(_activation, place, made=made, name=self.nodes)
+            edits = put_in(name, activated, to, before)
         else:
             edit = Insert(name, self.op_type, (), self.attributes, "", to, before)
             edits = (replace(edit, constants=self.constants),)
@@ -190,14 +189,12 @@ def _joined(place: Place, edit: Insert, other: str, laid: Array) -> Edits:
     array = place.nearby[other] if other in place.nearby else place.operand(other)
     if array is None or array.ndim == laid.ndim:
         return (edit,)
-    name = edit.value
-    new = f"{name}_joined"
-    ends = (new, name) if edit.before else (name, new)
     operator = "Squeeze" if array.ndim > laid.ndim else "Unsqueeze"
     nodes = f"u = {operator}(x1, axes) y = {edit.op_type}({'u, x' if edit.inputs[0] == other else 'x, u'})"
     axes = {"axes": np.arange(*sorted((array.ndim, laid.ndim)))}
-    there = replace(edit, op_type="Identity", inputs=(), output=new)
-    return there, composed(place, *ends, place.values[name], nodes, axes, {other: array})
+    made, unread = place.values[edit.value], {other: array}
+    joined = partial(composed, place, made=made, nodes=nodes, numbers=axes, unread=unread)
+    return put_in(edit.value, joined, edit.to, edit.before)
 
 
 @dataclass(frozen=True)
@@ -523,6 +520,19 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str) -> P
         return Replace(*ends, op_type=name.partition(" ")[0], attributes=attributes)
     numbers = {key: np.asarray(n, made.dtype) for key, n in MISTAKES["numbers"].items()}
     return composed(place, start, end, made, ACTIVATIONS[name][1], numbers)
+
+
+def put_in(
+    name: str, computed: Callable[[str, str], Pass], to: Sequence[str] = (), before: bool = False
+) -> Edits:
+    """Return the edits that put nodes behind a value, for all or some that read it, or before it gets its name.
+
+    Args:
+        computed: returns the edit that computes one value from another by these nodes.
+    """
+    new = f"{name}_before" if before else f"{name}_behind"
+    ends = (new, name) if before else (name, new)
+    return Insert(name, "Identity", to=tuple(to), before=before, output=new), computed(*ends)
 
 
 def composed(

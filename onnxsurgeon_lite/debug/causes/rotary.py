@@ -13,10 +13,10 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed, edges
+from onnxsurgeon_lite.debug.causes.operations import composed, edges, put_in
 from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, fits, who
 from onnxsurgeon_lite.names import joined
-from onnxsurgeon_lite.passes import Insert, Pass
+from onnxsurgeon_lite.passes import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, has_floats, peak, wide
 
 Wave = Callable[[Wide], Wide]
@@ -316,16 +316,17 @@ def _missing_turns(place: Place) -> Hypotheses:
         if not fits(known[cos].shape[:-1] + (1,), array.shape):
             continue
         for turn in _Turn.all_of(size):
-            new, to = f"{name}_turned", place.those(readers)
-            there = Insert(name, "Identity", to=to, output=new)
             numbers = {"turn": turn.matrix(array.dtype), "spread": turn.spread(half, array.dtype)}
             tables = {"x1": known[cos], "x2": known[sin]}
             unread = {cos: known[cos], sin: known[sin]} if cos in values else {}
             numbers |= {} if unread else tables
-            turned = composed(place, name, new, array, _TURNED, numbers, unread)
+            turned = partial(
+                composed, place, made=array, nodes=_TURNED, numbers=numbers, unread=unread
+            )
+            edits = put_in(name, turned, place.those(readers))
             which = f"the rotary embedding of {cos!r} and {sin!r}"
             sentence = f"{name!r} is not turned by {which} for {who(readers)}; with it"
-            yield Hypothesis("missing rotary", sentence, (there, turned), ("turned", turn.how))
+            yield Hypothesis("missing rotary", sentence, edits, ("turned", turn.how))
 
 
 def _usual_tables(place: Place) -> dict[str, Array]:
