@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
@@ -18,111 +18,130 @@ _AXES_READ = 18  # the opset since which reductions read their axes
 _ALONG = re.compile("Reduce|Softmax|Normalization|Pool|Gather|Slice")
 _BROADCASTING = {"Add", "Sub", "Mul", "Div"}
 _MOST = np.iinfo(np.int64).max
-_PARTS = {
-    "first": [0],
-    "second": [1],
-    "end": [-1],
-    "most": [_MOST],
-    "begin": [-_MOST],
-    "back": [-1],
-}
+_PARTS = {"first": [0], "second": [1], "end": [-1], "most": [_MOST], "begin": [-_MOST], "back": [-1]}  # fmt: skip
 _REDUCTION = re.compile(r"(Reduce\w+)\((\w+), (\w+)\)")
+_ROWS = list(
+    chain.from_iterable(MISTAKES[name].values() for name in ("along", "square", "reduced"))
+)
+"""The nodes of all steps, what people use most first."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """What nodes make of a value along axes.
+
+    Attributes:
+        nodes: from `x` to `y`, as ONNX text.
+        given: the value. made: one of the shape that it gets.
+    """
+
+    place: Place
+    title: str
+    nodes: str
+    axes: Ints
+    given: Array
+    made: Array
+
+    def __str__(self) -> str:
+        if self.nodes in MISTAKES["square"].values():
+            return self.title
+        along = f"axis {self.axes[0]}" if len(self.axes) == 1 else f"axes {list(self.axes)}"
+        return f"{self.title} along {along}"
+
+    @property
+    def mistake(self) -> tuple[object, ...]:
+        return "along", str(self)
+
+    def edit(self, start: str, end: str) -> Pass:
+        """Return the edit that computes one value from another so."""
+        given, made, axes = self.given, self.made, self.axes
+        rank, is_kept = given.ndim, made.ndim == given.ndim
+        # a reduction keeps its axes unless it says that it does not
+        text = (
+            self.nodes if is_kept else f"{self.nodes.replace('y =', 'k =')} y = Reshape(k, shape)"
+        )
+        perm = [*range(rank - 2), rank - 1, rank - 2]
+        text = text.format(axis=axes[0], axes=list(axes), perm=perm)
+        integers = {"axes": axes, "last": [rank - 1], "shape": made.shape} | _PARTS
+        numbers = {name: np.array(value, np.int64) for name, value in integers.items()}
+        if self.place.opset < _AXES_READ:
+
+            def attribute(found: re.Match[str]) -> str:
+                operator, value, named = found.groups()
+                if operator == "ReduceSum" and self.place.opset >= 13:
+                    return found[0]
+                return f"{operator} <axes = {numbers[named].tolist()}> ({value})"
+
+            text = _REDUCTION.sub(attribute, text)
+        floats = dict(MISTAKES["numbers"])
+        if "colors" in text:
+            floats["colors"] = np.reshape(_LUMINANCE, [-1 if a in axes else 1 for a in range(rank)])
+        numbers |= {name: np.asarray(value, given.dtype) for name, value in floats.items()}
+        return composed(self.place, start, end, given, text, numbers, result=made)
 
 
 def missing_along(place: Place) -> Hypotheses:
     """Yield what is missing along axes, after the last node or between a value and what reads it."""
+    found = list[tuple[_Step, str, list[RegionNode]]]()
     last = [(place.value, place.actual, list[RegionNode]())] if has_floats(place.actual) else []
     for name, array, readers in chain(last, edges(place)):
+        found += ((step, name, readers) for step in _kept(place, array))
         # a reduced value fits where it is broadcast
-        steps = [(*step, array) for step in _kept(array)]
         joins = readers and _BROADCASTING.issuperset(reader.op_type for reader in readers)
-        for axis in range(array.ndim) if joins else ():
-            first = np.take(array, [0], axis)
-            steps += ((*step, first) for step in _choices(array, first) if first.size < array.size)
+        for axis in range(1, array.ndim) if joins else ():
+            steps = _choices(place, array, np.take(array, [0], axis))
+            found += (
+                (step, name, readers) for step in steps if step.nodes.startswith("y = Reduce")
+            )
+    for step, name, readers in sorted(found, key=lambda each: _ROWS.index(each[0].nodes)):
         where = f"between {name!r} and {who(readers)}" if readers else f"behind {place.maker}"
-        for title, nodes, axes, made in steps:
-            computed = partial(_computed, place, nodes=nodes, axes=axes, given=array, made=made)
-            edits = put_in(name, computed, place.those(readers), not readers)
-            sentence = f"{title} is missing {where}; with it"
-            yield Hypothesis("missing operation", sentence, edits, ("along", title, axes))
+        edits = put_in(name, step.edit, place.those(readers), not readers)
+        yield Hypothesis(
+            "missing operation", f"{step} is missing {where}; with it", edits, step.mistake
+        )
 
 
 def other_along(place: Place) -> Hypotheses:
     """Yield other normalizations and reductions in place of what computes a value from another one alone."""
     for start, end, operators in spans(place):
-        if not any(map(_ALONG.search, operators)):
-            continue
-        given, made = place.values[start], place.values[end]
-        for title, nodes, axes in _choices(given, made):
-            edit = _computed(place, start, end, nodes, axes, given, made)
-            sentence = f"what computes {end!r} from {start!r} is not {title}; with that"
-            yield Hypothesis("operation", sentence, (edit,), ("along", title, axes))
+        if any(map(_ALONG.search, operators)):
+            for step in _choices(place, place.values[start], place.values[end]):
+                sentence = f"what computes {end!r} from {start!r} is not {step}; with that"
+                yield Hypothesis("operation", sentence, (step.edit(start, end),), step.mistake)
 
 
-def _choices(given: Array, made: Array) -> Iterator[tuple[str, str, Ints]]:
-    """Yield (title, nodes, axes) of what can make a value of the shape of another."""
+def _choices(place: Place, given: Array, made: Array) -> Iterator[_Step]:
+    """Yield what can make a value of the shape of another."""
+    axes = _reduced_axes(given.shape, made.shape)
     if given.shape == made.shape:
-        yield from _kept(given)
-        return
-    axes, keeps = _reduced_axes(given.shape, made.shape)
+        yield from _kept(place, given)
     for title, nodes in MISTAKES["reduced"].items() if axes else ():
         sizes = [given.shape[axis] for axis in axes]
         if ("colors" not in nodes or sizes == [3]) and ("Slice" not in nodes or len(axes) == 1):
-            # a reduction keeps its axes unless it says that it does not
-            whole = nodes if keeps else f"{nodes.replace('y =', 'k =')} y = Reshape(k, shape)"
-            yield f"{title} along {_axes(axes)}", whole, axes
+            yield _Step(place, title, nodes, axes, given, made)
 
 
-def _kept(array: Array) -> Iterator[tuple[str, str, Ints]]:
-    """Yield (title, nodes, axes) of what keeps the shape of a value."""
+def _kept(place: Place, array: Array) -> Iterator[_Step]:
+    """Yield what keeps the shape of a value: along an axis, all of an example, all of a channel."""
     every = tuple(range(array.ndim))
     several = [every[first:] for first in (1, 2) if len(every) > first + 1]
-    for axes in [(axis,) for axis in reversed(every) if array.shape[axis] > 1] + several:
+    # neither batches nor heights are normalized alone
+    alone = every if array.ndim < 3 else (1, array.ndim - 1)
+    for axes in dict.fromkeys([(axis,) for axis in alone if array.shape[axis] > 1] + several):
         for title, nodes in MISTAKES["along"].items():
             if len(axes) == 1 or not re.search(r"\{axis}|back", nodes):
-                yield f"{title} along {_axes(axes)}", nodes, axes
+                yield _Step(place, title, nodes, axes, array, array)
     if array.ndim > 1 and 1 < array.shape[-1] == array.shape[-2]:
-        yield from ((title, nodes, every[-2:]) for title, nodes in MISTAKES["square"].items())
+        for title, nodes in MISTAKES["square"].items():
+            yield _Step(place, title, nodes, every[-2:], array, array)
 
 
-def _axes(axes: Ints) -> str:
-    return f"axis {axes[0]}" if len(axes) == 1 else f"axes {list(axes)}"
-
-
-def _reduced_axes(given: Ints, made: Ints) -> tuple[Ints, bool]:
-    """Return (the axes along which a shape is reduced to another, whether they are kept); () for none."""
-    rank = len(given)
+def _reduced_axes(given: Ints, made: Ints) -> Ints:
+    """Return the axes along which a shape is reduced to another, kept or not; () for none."""
     for number in (1, 2, 3):
-        for axes in combinations(range(rank), number):
-            if tuple(1 if a in axes else size for a, size in enumerate(given)) == made:
-                return axes, True
-            if tuple(size for a, size in enumerate(given) if a not in axes) == made:
-                return axes, False
-    return (), False
-
-
-def _computed(
-    place: Place, start: str, end: str, nodes: str, axes: Ints, given: Array, made: Array
-) -> Pass:
-    """Return the edit that computes a value from another by nodes."""
-    rank, dtype = given.ndim, given.dtype
-    shape = [-1 if a in axes else 1 for a in range(rank)]
-    integers = {"axes": axes, "last": [rank - 1], "shape": made.shape} | _PARTS
-    floats = {
-        **MISTAKES["numbers"],
-        "colors": np.reshape(_LUMINANCE, shape) if "colors" in nodes else 0.0,
-    }
-    numbers = {name: np.array(value, np.int64) for name, value in integers.items()}
-    perm = [*range(rank - 2), rank - 1, rank - 2]
-    text = nodes.format(axis=axes[0], axes=list(axes), perm=perm)
-    if place.opset < _AXES_READ:
-
-        def attribute(found: re.Match[str]) -> str:
-            operator, value, named = found.groups()
-            if operator == "ReduceSum" and place.opset >= 13:
-                return found[0]
-            return f"{operator} <axes = {numbers[named].tolist()}> ({value})"
-
-        text = _REDUCTION.sub(attribute, text)
-    numbers |= {name: np.asarray(value, dtype) for name, value in floats.items()}
-    return composed(place, start, end, given, text, numbers, result=made)
+        for axes in combinations(range(len(given)), number):
+            kept = tuple(1 if a in axes else size for a, size in enumerate(given))
+            left = tuple(size for a, size in enumerate(given) if a not in axes)
+            if given != made and made in (kept, left):
+                return axes
+    return ()
