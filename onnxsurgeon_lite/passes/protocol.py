@@ -131,18 +131,22 @@ def key(value: object) -> Hashable:
     """Return a key for an edit or one of its options: keys are equal only if all options are, with all numbers."""
     match value:
         case np.ndarray():
-            import hashlib
-
             # arrays by their bytes; objects (strings) by how they are written
             raw = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
-            return value.dtype.name, value.shape, hashlib.blake2b(raw).digest()
+            return value.dtype.name, value.shape, _digest(raw)
         case list() | tuple():
             return tuple(map(key, value))
         case Mapping():
             return tuple((name, key(each)) for name, each in value.items())
-        # a model by identity: comparing two would read their weights
+        # a model by its graph and where its weights are
         case Model():
-            return id(value)
+            return str(value.path), _digest(value.proto.SerializeToString(deterministic=True))
     if is_dataclass(value):
         return type(value), *(key(getattr(value, field.name)) for field in fields(value))
     return type(value), repr(value)
+
+
+def _digest(raw: bytes) -> bytes:
+    import hashlib
+
+    return hashlib.blake2b(raw).digest()
