@@ -60,10 +60,12 @@ class _Step:
         text = (
             self.nodes if is_kept else f"{self.nodes.replace('y =', 'k =')} y = Reshape(k, shape)"
         )
-        perm = [*range(rank - 2), rank - 1, rank - 2]
+        perm = list(range(rank))
+        perm[-2:] = perm[:-3:-1]  # rows and columns exchanged
         text = text.format(axis=axes[0], axes=list(axes), perm=perm)
         integers = {"axes": axes, "last": [rank - 1], "shape": made.shape} | _PARTS
         numbers = {name: np.array(value, np.int64) for name, value in integers.items()}
+        # older reductions have their axes as an attribute
         if self.place.opset < _AXES_READ:
 
             def attribute(found: re.Match[str]) -> str:
@@ -73,6 +75,7 @@ class _Step:
                 return f"{operator} <axes = {numbers[named].tolist()}> ({value})"
 
             text = _REDUCTION.sub(attribute, text)
+        # numbers in the dtype of the value, so that no Cast is needed
         floats = dict(MISTAKES["numbers"])
         if "colors" in text:
             floats["colors"] = np.reshape(_LUMINANCE, [-1 if a in axes else 1 for a in range(rank)])
@@ -82,6 +85,7 @@ class _Step:
 
 def missing_along(place: Place) -> Hypotheses:
     """Yield what is missing along axes, after the last node or between a value and what reads it."""
+    # every step at every edge, before they are put in order
     found = list[tuple[_Step, str, list[RegionNode]]]()
     last = [(place.value, place.actual, list[RegionNode]())] if has_floats(place.actual) else []
     for name, array, readers in chain(last, edges(place)):
@@ -93,6 +97,7 @@ def missing_along(place: Place) -> Hypotheses:
             found += (
                 (step, name, readers) for step in steps if step.nodes.startswith("y = Reduce")
             )
+    # what people use most comes first, wherever it may be missing
     for step, name, readers in sorted(found, key=lambda each: _ROWS.index(each[0].nodes)):
         where = f"between {name!r} and {who(readers)}" if readers else f"behind {place.maker}"
         edits = put_in(name, step.edit, place.those(readers), not readers)
@@ -112,6 +117,7 @@ def other_along(place: Place) -> Hypotheses:
 
 def _choices(place: Place, given: Array, made: Array) -> Iterator[_Step]:
     """Yield what can make a value of the shape of another."""
+    # of one shape each step may stand, else what reduces the axes that are gone
     axes = _reduced_axes(given.shape, made.shape)
     if given.shape == made.shape:
         yield from _kept(place, given)

@@ -193,8 +193,8 @@ def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashab
     made = {index.producer[name] for name in values if name in index.producer}
     # nodes are put in where two operators meet, or behind one and those before it; else it is the mistake alone
     behind = "behind", before, makers(index.read_by(made))
-    edges = [("between", before, own), behind] if hypothesis.length[1] else [()]
-    return nodes, [*edges, (own, around)]
+    edges: list[Hashable] = [("between", before, own), behind] if hypothesis.length[1] else [()]
+    return nodes, edges + [(own, around)]
 
 
 def _as_one(place: Place, several: Sequence[Hypothesis]) -> Hypothesis:

@@ -191,7 +191,8 @@ def _joined(place: Place, edit: Insert, other: str, laid: Array) -> Edits:
         return (edit,)
     operator = "Squeeze" if array.ndim > laid.ndim else "Unsqueeze"
     nodes = f"u = {operator}(x1, axes) y = {edit.op_type}({'u, x' if edit.inputs[0] == other else 'x, u'})"
-    axes = {"axes": np.arange(*sorted((array.ndim, laid.ndim)))}
+    least, most = sorted((array.ndim, laid.ndim))
+    axes = {"axes": np.arange(least, most)}
     made, unread = place.values[edit.value], {other: array}
     joined = partial(composed, place, made=made, nodes=nodes, numbers=axes, unread=unread)
     return put_in(edit.value, joined, edit.to, edit.before)
