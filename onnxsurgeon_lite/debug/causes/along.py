@@ -27,7 +27,7 @@ _ROWS = list(
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _AlongAxes:
     """What nodes make of a value along axes.
 
     Attributes:
@@ -86,7 +86,7 @@ class _Step:
 def missing_along(place: Place) -> Hypotheses:
     """Yield what is missing along axes, after the last node or between a value and what reads it."""
     # every step at every edge, before they are put in order
-    found = list[tuple[_Step, str, list[RegionNode]]]()
+    found = list[tuple[_AlongAxes, str, list[RegionNode]]]()
     last = [(place.value, place.actual, list[RegionNode]())] if has_floats(place.actual) else []
     for name, array, readers in chain(last, edges(place)):
         found += ((step, name, readers) for step in _kept(place, array))
@@ -115,7 +115,7 @@ def other_along(place: Place) -> Hypotheses:
                 yield Hypothesis("operation", sentence, (step.edit(start, end),), step.mistake)
 
 
-def _choices(place: Place, given: Array, made: Array) -> Iterator[_Step]:
+def _choices(place: Place, given: Array, made: Array) -> Iterator[_AlongAxes]:
     """Yield what can make a value of the shape of another."""
     # of one shape each step may stand, else what reduces the axes that are gone
     axes = _reduced_axes(given.shape, made.shape)
@@ -124,10 +124,10 @@ def _choices(place: Place, given: Array, made: Array) -> Iterator[_Step]:
     for title, nodes in MISTAKES["reduced"].items() if axes else ():
         sizes = [given.shape[axis] for axis in axes]
         if ("colors" not in nodes or sizes == [3]) and ("Slice" not in nodes or len(axes) == 1):
-            yield _Step(place, title, nodes, axes, given, made)
+            yield _AlongAxes(place, title, nodes, axes, given, made)
 
 
-def _kept(place: Place, array: Array) -> Iterator[_Step]:
+def _kept(place: Place, array: Array) -> Iterator[_AlongAxes]:
     """Yield what keeps the shape of a value: along an axis, all of an example, all of a channel."""
     every = tuple(range(array.ndim))
     several = [every[first:] for first in (1, 2) if len(every) > first + 1]
@@ -136,10 +136,10 @@ def _kept(place: Place, array: Array) -> Iterator[_Step]:
     for axes in dict.fromkeys([(axis,) for axis in alone if array.shape[axis] > 1] + several):
         for title, nodes in MISTAKES["along"].items():
             if len(axes) == 1 or not re.search(r"\{axis}|back", nodes):
-                yield _Step(place, title, nodes, axes, array, array)
+                yield _AlongAxes(place, title, nodes, axes, array, array)
     if array.ndim > 1 and 1 < array.shape[-1] == array.shape[-2]:
         for title, nodes in MISTAKES["square"].items():
-            yield _Step(place, title, nodes, every[-2:], array, array)
+            yield _AlongAxes(place, title, nodes, every[-2:], array, array)
 
 
 def _reduced_axes(given: Ints, made: Ints) -> Ints:
