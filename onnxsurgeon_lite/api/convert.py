@@ -38,6 +38,7 @@ def convert(
     *,
     report: bool = False,
     calibrate: str | None = None,
+    qdq: bool = False,
     html: Place = None,
     force: bool = False,
     **how: Unpack[RunOnFeeds],
@@ -48,10 +49,12 @@ def convert(
     runtime does.
 
     Args:
-        to: `float16`, `bfloat16`, `int8`, or for the weights of MatMul alone `int4`, `uint4`, `int2` and `uint2`.
+        to: `float16`, `bfloat16`, `int8`, or for the weights of MatMul alone, in blocks of 32: `int4`, `uint4`, `int2`,
+            `uint2`, `float8e4m3fn`, `float8e5m2` and `float4e2m1`.
         keep: Nodes that stay in float32: selectors, or a file that `rank --json` wrote; after `rank --bits`, weights in
             blocks get as many bits as it says.
         io: Convert inputs and outputs, too.
+        qdq: Write integers in blocks as ONNX's DequantizeLinear, and not as MatMulNBits of onnxruntime.
         tolerance: The largest error that an element of the outputs may have, or that `metric` may give.
         min_sqnr: The smallest SQNR that each output may have, in decibels.
         metric: A function (outputs, outputs of the converted model) -> error, or `FILE.py:function`; with one
@@ -81,9 +84,9 @@ def convert(
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
         goal = Goal.of(tolerance, min_sqnr, metric)
-        _require_fitting(to, goal, io, report, calibrate)
-        if to in _INTEGERS:
-            return call.done(_quantized(model, to, keep, goal, feeds, calibrate, call))
+        _require_fitting(to, goal, io, report, calibrate, qdq)
+        if to in (_WHOLE, *_BLOCKS):
+            return call.done(_quantized(model, to, keep, goal, feeds, calibrate, qdq, call))
         # without a goal nothing runs
         child = call.child() if goal is not None else None
         index = call.index(model)
@@ -106,17 +109,20 @@ def convert(
         return call.done(result)
 
 
-_INTEGERS = ("int8", "int4", "uint4", "int2", "uint2")
+_WHOLE = "int8"
+_BLOCKS = ("int4", "uint4", "int2", "uint2", "float8e4m3fn", "float8e5m2", "float4e2m1")
 _CALIBRATIONS = ("minmax", "entropy", "percentile")
 
 
 def _require_fitting(
-    to: str, goal: "Goal | None", io: bool, report: bool, calibrate: str | None
+    to: str, goal: "Goal | None", io: bool, report: bool, calibrate: str | None, qdq: bool
 ) -> None:
     """Raise `UsageError` for options that do not go together."""
     if report and goal is None:
         raise UsageError("a report needs a goal", "give --tolerance or --min-sqnr")
-    if to in _INTEGERS and (io or report):
+    if qdq and to not in _BLOCKS:
+        raise UsageError(f"{to} has no blocks", f"--qdq is for {', '.join(_BLOCKS)}")
+    if to in (_WHOLE, *_BLOCKS) and (io or report):
         raise UsageError(f"{to} has neither --io nor --report", "they are for float16 and bfloat16")
     if calibrate is not None and (to != "int8" or calibrate not in _CALIBRATIONS):
         raise UsageError(
@@ -131,20 +137,24 @@ def _quantized(
     goal: "Goal | None",
     feeds: "Tensors | Sequence[Tensors] | None",
     calibrate: str | None,
+    qdq: bool,
     call: Call,
 ) -> "Conversion":
-    """Quantize with onnxruntime's tools."""
+    """Quantize weights in blocks, or all with onnxruntime's tools."""
     # only a goal, or a calibration, runs models
     child = call.child() if goal is not None or calibrate else None
+    from onnxsurgeon_lite.debug.conversion.in_blocks import InBlocks
     from onnxsurgeon_lite.debug.conversion.integers import Integers, named
     from onnxsurgeon_lite.runtime.quantizing import Quantizing
 
     index = call.index(model)
     samples = _samples(index, feeds, call) if child is not None else []
-    folder = Path(call.stack.enter_context(TemporaryFolder()))
     source, bits = named(index.model), dict[str, int]()
     kept = _kept(keep, bits)
-    tools = Quantizing(source, folder, to, calibrate or "", samples, call.timeout, bits)
+    tools: Quantizing | InBlocks = InBlocks(source, to, bits, qdq)
+    if to == _WHOLE:
+        folder = Path(call.stack.enter_context(TemporaryFolder()))
+        tools = Quantizing(source, folder, calibrate or "", samples, call.timeout)
     return Integers(tools, kept, goal, samples, call.started(child), call.progress).result()
 
 

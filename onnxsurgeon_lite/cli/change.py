@@ -69,7 +69,18 @@ def merge(
 def convert(
     result: "Conversion",
     *,
-    to: Literal["float16", "bfloat16", "int8", "int4", "uint4", "int2", "uint2"],
+    to: Literal[
+        "float16",
+        "bfloat16",
+        "int8",
+        "int4",
+        "uint4",
+        "int2",
+        "uint2",
+        "float8e4m3fn",
+        "float8e5m2",
+        "float4e2m1",
+    ],
     keep: Nodes = (),
     calibrate: Literal["minmax", "entropy", "percentile"] | None = None,
     best_effort: bool = False,
@@ -81,7 +92,7 @@ def convert(
     $ onnxdbg convert block.onnx --to int8 --min-sqnr 20 --best-effort
 
     Args:
-        to: The dtype; those of 4 and 2 bits are for the weights of MatMul alone.
+        to: The dtype; float8, float4 and those of 4 and 2 bits are for the weights of MatMul alone.
         keep: Nodes that stay in float32, comma-separated, or a file of rank --json; of rank --bits, too.
         io: Convert inputs and outputs, too.
         tolerance: Largest error that an element of the outputs, or the metric, may have.
@@ -90,6 +101,7 @@ def convert(
         feeds: Samples: .npz, .npy, .safetensors, test_data_set_N folders or a recorded folder.
         calibrate: int8: find ranges of activations in the samples; by default each run finds them.
         report: List the nodes by the error that each introduces alone.
+        qdq: Write integers in blocks as DequantizeLinear, and not as MatMulNBits of onnxruntime.
         best_effort: Write the result even when it misses the goal.
     """
     # the result is shown above; only the file is withheld

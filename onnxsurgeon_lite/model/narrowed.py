@@ -1,9 +1,10 @@
-"""Round float32 tensors to a narrower dtype: in memory, or block by block when their file is copied."""
+"""Tensors that are computed from those of a file when they are read or saved: part by part, never the whole file."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 
 import numpy as np
 from onnx import TensorProto
@@ -11,34 +12,29 @@ from onnx import TensorProto
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.model import Model, is_external, refer
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import DType
 from onnxsurgeon_lite.tensors.narrow import narrowed
 
 _THREADS = 2
 
 
 @dataclass(frozen=True)
-class NarrowedFile(DataFile):
-    """A file of float32 numbers that is read as if it held a narrower dtype.
-
-    An offset counts bytes of the source, a length counts bytes of the narrower dtype.
+class ComputedFile(DataFile):
+    """A file that is read as if it held one tensor that is computed from it.
 
     Attributes:
         source: the file itself.
-        data_type: the narrower dtype.
+        tensor: makes its key in `Model.files` differ from those of other tensors, and from every path.
+        make: returns the bytes of the tensor, in blocks.
     """
 
     source: DataFile = field(kw_only=True)
-    data_type: int = field(kw_only=True)
-
-    @classmethod
-    def like(cls, source: DataFile, data_type: int) -> "NarrowedFile":
-        """Return a file as seen in another dtype."""
-        return cls(**vars(source), source=source, data_type=data_type)
+    tensor: str = field(kw_only=True)
+    make: Callable[[], Iterable[bytes]] = field(kw_only=True, compare=False)
 
     @property
     def key(self) -> str:
-        """Its key in `Model.files`: it must differ from that of the source and from every path."""
-        return f"{self.source.key}\x01{dtypes.dtype_name(self.data_type)}"
+        return f"{self.source.key}\x01{self.tensor}"
 
     @property
     def is_verbatim(self) -> bool:
@@ -48,37 +44,55 @@ class NarrowedFile(DataFile):
         """Raise what the source raises."""
         self.source.verify()
 
-    def blocks(self, offset: int, length: int, _block: int = 0) -> Iterator[bytes]:
-        """Read the bytes in blocks, rounded; several blocks at a time."""
-        dtype = dtypes.numpy_dtype(self.data_type)
-        scale = 4 // dtype.itemsize
-        pending = deque[Future[bytes]]()
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for data in self.source.blocks(offset, scale * length):
-                pending.append(pool.submit(_rounded, data, dtype))
-                if len(pending) > _THREADS:  # a few blocks are ahead, so that memory does not grow
-                    yield pending.popleft().result()
-            yield from (each.result() for each in pending)
+    def blocks(self, _offset: int, _length: int, _block: int = 0) -> Iterator[bytes]:
+        """Compute the tensor."""
+        self.verify()
+        yield from self.make()
 
 
-def _rounded(data: bytes, dtype: np.dtype[np.generic]) -> bytes:
-    return narrowed(np.frombuffer(data, "<f4"), dtype).tobytes()
+def computed(
+    model: Model, source: TensorProto, tensor: TensorProto, make: Callable[[], Iterable[bytes]]
+) -> None:
+    """Let a tensor be computed from another one, which stays on disk.
+
+    Args:
+        make: returns its bytes, in blocks.
+    """
+    file, offset, _ = model.span(source)
+    version = {each.name: getattr(file, each.name) for each in fields(DataFile)}
+    name = f"{offset} {tensor.data_type} {tensor.name}"
+    made = ComputedFile(**version, source=file, tensor=name, make=make)
+    model.files[made.key] = made
+    refer(tensor, made.key, 0, dtypes.byte_count(tensor.data_type, tensor.dims))
 
 
 def narrow_tensor(model: Model, tensor: TensorProto, data_type: int) -> None:
     """Round a float32 tensor, in place; one that stays on disk is rounded when it is saved."""
+    dtype = dtypes.numpy_dtype(data_type)
     if is_external(tensor):
-        source, offset, length = model.span(tensor)
-        file = NarrowedFile.like(source, data_type)
-        model.files[file.key] = file
-        scale = 4 // dtypes.byte_count(data_type, [1])  # an element has 4 bytes in the source
+        make = partial(_rounded, *model.span(tensor), dtype)
         tensor.data_type = data_type
-        refer(tensor, file.key, offset, length // scale)
+        computed(model, tensor, tensor, make)
         return
-    array = narrowed(dtypes.to_array(tensor), dtypes.numpy_dtype(data_type))
+    array = narrowed(dtypes.to_array(tensor), dtype)
     # `CopyFrom` clears what an array does not have
     doc_string, metadata = tensor.doc_string, list(tensor.metadata_props)
     tensor.CopyFrom(dtypes.from_array(array, tensor.name))
     if doc_string:
         tensor.doc_string = doc_string
     tensor.metadata_props.extend(metadata)
+
+
+def _rounded(source: DataFile, offset: int, length: int, dtype: DType) -> Iterator[bytes]:
+    """Yield float32 numbers of a file in a narrower dtype; several blocks at a time."""
+
+    def narrow(data: bytes) -> bytes:
+        return narrowed(np.frombuffer(data, "<f4"), dtype).tobytes()
+
+    pending = deque[Future[bytes]]()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for data in source.blocks(offset, length):
+            pending.append(pool.submit(narrow, data))
+            if len(pending) > _THREADS:  # a few blocks are ahead, so that memory does not grow
+                yield pending.popleft().result()
+        yield from (each.result() for each in pending)

@@ -9,11 +9,9 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 from onnxruntime import quantization
 
 Request = dict[str, Any]
@@ -52,34 +50,8 @@ def dynamic(request: Request) -> None:
     )
 
 
-def blocked(request: Request) -> None:
-    """Quantize the weights of MatMul in blocks, first those of one width, then those of the next."""
-    # The tool reads and writes tensors by onnx_ir, which nothing installs with onnxruntime. onnx does the same.
-    tensors: Any = SimpleNamespace(
-        from_proto=lambda proto: SimpleNamespace(numpy=lambda: numpy_helper.to_array(proto)),
-        Tensor=numpy_helper.from_array,
-        serde=SimpleNamespace(serialize_tensor=lambda proto: proto),
-    )
-    sys.modules["onnx_ir"] = tensors
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
-    model, widths = request["model"], request["widths"]
-    for bits in set(widths.values()) - {0}:
-        quantizer = MatMulNBitsQuantizer(
-            model,
-            block_size=32,
-            is_symmetric=request["symmetric"],
-            nodes_to_exclude=[name for name, own in widths.items() if own != bits],
-            # older versions of the tool have 4 bits alone
-            **({} if bits == 4 else {"bits": bits}),
-        )
-        quantizer.process()
-        model = quantizer.model.model
-    quantizer.model.save_model_to_file(request["result"])
-
-
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     asked: Request = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-    work = blocked if asked["widths"] else static if asked["calibrate"] else dynamic
+    work = static if asked["calibrate"] else dynamic
     work(asked)

@@ -2,19 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from google.protobuf.message import Message
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import opset_versions
 from onnxsurgeon_lite.graph.quantizers import INTEGERS
 from onnxsurgeon_lite.model import Model, by_name, load, save
-from onnxsurgeon_lite.model.messages import operand, take_fields
+from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.tensors.references import save_tensors
@@ -34,19 +35,16 @@ class Quantizing:
 
     Attributes:
         folder: where files may lie meanwhile.
-        to: `int8`; `int4` or `int2` for the weights of MatMul in blocks, with zero points `uint4` or `uint2`.
         calibrate: how ranges are found; '' for ranges that each run finds.
-        bits: of weights in blocks that have others.
     """
 
     model: Model
     folder: Path
-    to: str
     calibrate: str
     samples: Sequence[Feeds]
     timeout: float | None
-    bits: Mapping[str, int]
     source: Path = field(init=False)
+    to: ClassVar[str] = "int8"
 
     def __post_init__(self) -> None:
         for file in self.model.files.values():
@@ -59,10 +57,6 @@ class Quantizing:
                 {name: np.asarray(value) for name, value in feeds.items()},
             )
 
-    def width(self, node: NodeProto) -> int:
-        """Return the bits of a node's weight."""
-        return self.bits.get(operand(node, 1), int(self.to[-1]))
-
     def quantized(self, nodes: Sequence[str]) -> Model:
         """Return the model with these nodes quantized, by name.
 
@@ -72,15 +66,11 @@ class Quantizing:
         if not nodes:  # to the tool, no list is all nodes
             return self.model
         result = self.folder / "quantized.onnx"
-        # bits of weights in blocks, 0 for those of nodes that stay
-        floats = self.model.proto.graph.node if self.to != "int8" else ()
         request = {
             "model": str(self.source),
             "result": str(result),
             "nodes": list(nodes),
-            "widths": {n.name: self.width(n) * (n.name in nodes) for n in floats},
             "channels": opset_versions(self.model.proto.opset_import)[""] >= _CHANNELS,
-            "symmetric": self.to.startswith("int"),
             "calibrate": CALIBRATIONS.get(self.calibrate, ""),
             "samples": [str(self.folder / f"{n}.npz") for n in range(len(self.samples))],
             "cache": str(self.folder / "ranges.json"),

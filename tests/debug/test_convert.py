@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
@@ -609,11 +610,7 @@ def of_three_weights():
 
 
 @pytest.mark.parametrize("to", ["int4", "uint4"])
-def test_blocks_are_written_without_a_module_that_nothing_installs(to, tmp_path, monkeypatch):
-    """onnxruntime does not depend on onnx_ir, which its quantizer of blocks imports."""
-    (tmp_path / "onnx_ir.py").write_text("raise ModuleNotFoundError(\"No module named 'onnx_ir'\")")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
+def test_blocks_are_near_the_weights(to):
     net = of_three_weights()
 
     result = osl.convert(net, to)
@@ -656,3 +653,91 @@ def test_weights_go_into_two_bits(to, inputs):
     assert bits == [(2, inputs)] * 3
     assert result.share < 0.2
     osl.run(result.model)
+
+
+def newer():
+    """The model of three products in an opset whose DequantizeLinear has blocks of every dtype."""
+    net = of_three_weights()
+    net.proto.opset_import[0].version, net.proto.ir_version = 25, 13
+    return net
+
+
+FEEDS = {"x": np.random.default_rng(1).standard_normal((4, 70)).astype(np.float32)}
+
+
+def distance(found, right):
+    return np.linalg.norm(found - right) / np.linalg.norm(right)
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 25, reason="this onnx has no 2 bits")
+@pytest.mark.parametrize(
+    ("to", "most"),
+    [
+        ("int4", 0.3),
+        ("uint4", 0.3),
+        ("int2", 1.0),
+        ("uint2", 1.5),
+        ("float8e4m3fn", 0.1),
+        ("float8e5m2", 0.1),
+        ("float4e2m1", 0.3),
+    ],
+)
+def test_weights_go_behind_a_dequantizer(to, most):
+    net = newer()
+    right = osl.run(net, FEEDS)["y"]
+
+    result = osl.convert(net, to, qdq=not to.startswith("float")).model
+
+    onnx.checker.check_model(result.materialize(), full_check=True)
+    operators = [node.op_type for node in result.proto.graph.node]
+    assert operators.count("DequantizeLinear") == operators.count("MatMul") == 3
+    (exact,) = ReferenceEvaluator(result.materialize()).run(None, FEEDS)
+    assert 0 < distance(exact, right) < most
+    if to != "float4e2m1":
+        assert np.allclose(osl.run(result, FEEDS)["y"], exact, atol=1e-4)
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 25, reason="this onnx has no 2 bits")
+@pytest.mark.parametrize("to", ["int4", "uint4", "int2"])
+def test_both_forms_of_blocks_hold_the_same_numbers(to):
+    net = newer()
+
+    forms = [osl.convert(net, to, qdq=qdq).model for qdq in (False, True)]
+
+    one, other = (osl.run(model, FEEDS)["y"] for model in forms)
+    assert np.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 25, reason="this onnx has no 2 bits")
+def test_a_goal_is_measured_in_float_where_the_runtime_has_no_kernel():
+    result = osl.convert(newer(), "float4e2m1", min_sqnr=18, feeds=FEEDS)
+
+    assert result.met
+    assert 0 < len(result.kept) < 3
+    assert result.ran.startswith("in float alone: the runtime cannot run DequantizeLinear")
+
+
+def test_an_opset_without_blocks_is_refused():
+    with pytest.raises(
+        EditError, match="float8e5m2 in blocks needs opset 21, the model imports 17"
+    ) as error:
+        osl.convert(of_three_weights(), "float8e5m2")
+
+    assert error.value.hint == "onnxdbg edit opset MODEL 21"
+
+
+@pytest.mark.parametrize(("to", "qdq"), [("int4", False), ("uint4", True), ("float8e4m3fn", False)])
+def test_weights_on_disk_are_quantized_on_their_way_to_the_file(to, qdq, tmp_path):
+    net = newer()
+    osl.save(net, tmp_path / "float.onnx", external=True)
+    in_memory = osl.convert(net, to, qdq=qdq).model.materialize()
+
+    result = osl.convert(tmp_path / "float.onnx", to, qdq=qdq)
+
+    tensors = result.model.proto.graph.initializer
+    assert not any(tensor.raw_data for tensor in tensors)
+    result.save(tmp_path / "blocks.onnx")
+    stored = osl.load(tmp_path / "blocks.onnx").materialize()
+    assert [t.raw_data for t in stored.graph.initializer] == [
+        t.raw_data for t in in_memory.graph.initializer
+    ]

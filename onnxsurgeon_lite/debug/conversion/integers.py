@@ -16,15 +16,16 @@ from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.debug.conversion.effects import Slopes, measured
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
+from onnxsurgeon_lite.debug.conversion.in_blocks import InBlocks
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.debug.ranking.bits import rounded
-from onnxsurgeon_lite.errors import EditError, SurgeonError
-from onnxsurgeon_lite.graph.block_quantized import BITS
+from onnxsurgeon_lite.errors import EditError, NoKernel, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.selecting.select import selected_nodes
 from onnxsurgeon_lite.model import Model, embedded_size, function_key
+from onnxsurgeon_lite.passes.dequantize import Dequantize
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.quantizing import Quantizing
@@ -37,7 +38,7 @@ from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.tensors.dtypes import rms, wide
 
 _FLOAT = TensorProto.FLOAT
-_LEVELS = 255  # of 8 bits
+_BITS, _LEVELS = 8, 255
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Layer:
     is_whole: bool
 
     @classmethod
-    def of(cls, index: GraphIndex, node: NodeProto, quantizing: Quantizing) -> "Layer":
+    def of(cls, index: GraphIndex, node: NodeProto, quantizing: Quantizing | InBlocks) -> "Layer":
         """Read a node of the float model. Its activations count as values where calibration places pairs on them."""
         given = ""
         # the first weight with two axes or more, and the first activation
@@ -93,12 +94,13 @@ class Layer:
         last = node.op_type in ("MatMul", "Gemm", "Gather")
         # products for one number of the result: the weight's elements by its output channels
         terms = weight.size / weight.shape[-1 if last else 0] if given else 1.0
-        # without calibration one scale for all; blocks of 32 are about as near as channels
-        bits = quantizing.width(node)
-        if is_whole:
-            held = rounded(weight.reshape(1, -1), bits, 0).reshape(weight.shape)
+        if isinstance(quantizing, InBlocks):
+            narrow = quantizing.narrow(node)
+            held = weight if narrow is None else narrow.restored()
+        elif is_whole:  # without calibration one scale for all
+            held = rounded(weight.reshape(1, -1), _BITS, 0).reshape(weight.shape)
         else:
-            held = rounded(weight, bits, -1 if last else 0)
+            held = rounded(weight, _BITS, -1 if last else 0)
         error = rms(wide(held) - wide(weight))
         return cls(node.output[0], given, terms, rms(wide(weight)), error, is_whole)
 
@@ -170,7 +172,7 @@ class Integers:
         points: what was tried, by the nodes in float.
     """
 
-    quantizing: Quantizing
+    quantizing: Quantizing | InBlocks
     keep: Sequence[str]
     goal: Goal | None
     samples: Sequence[Feeds]
@@ -178,6 +180,7 @@ class Integers:
     progress: Progress
     points: dict[frozenset[str], Quantized] = field(default_factory=dict)
     _last: tuple[frozenset[str], Model] | None = None
+    _no_kernel: str = ""
 
     def result(self) -> Conversion:
         """Return the quantized model.
@@ -197,7 +200,7 @@ class Integers:
             return done
         excess = self._excess(left)
         met, text = self.goal.judged(excess, self.points[frozenset(left)].measured)
-        return replace(done, met=met, measured=text, curve=self._curve())
+        return replace(done, met=met, measured=text, ran=self._no_kernel, curve=self._curve())
 
     @cached_property
     def index(self) -> GraphIndex:
@@ -213,13 +216,12 @@ class Integers:
 
     def _fits(self, node: NodeProto) -> bool:
         """Return whether the tool quantizes a node: with calibration also one without weights."""
+        if isinstance(self.quantizing, InBlocks):
+            return self.quantizing.narrow(node) is not None
         if self.quantizing.calibrate:
             return node.op_type in _STATIC
-        operators = _WEIGHTED if self.quantizing.to == "int8" else ("MatMul",)
         is_weighted = (constant(self.index, name) is not None for name in node.input)
-        # of a mixture, what has more than 8 bits stays
-        few = self.quantizing.width(node) in BITS
-        return few and node.op_type in operators and any(is_weighted)
+        return node.op_type in _WEIGHTED and any(is_weighted)
 
     def _kept(self, name: str) -> Kept:
         position = self.index.named[name][0]
@@ -318,7 +320,12 @@ class Integers:
     def _measured(self, model: Model) -> tuple[float, float]:
         assert self.goal is not None
         right = self.reference  # of the original, which is opened before this model
-        run = opened(GraphIndex.of(model), self.runtime)
+        try:
+            run = opened(GraphIndex.of(model), self.runtime)
+        except NoKernel as error:
+            # of float4, for example: the same numbers in float give the same products
+            self._no_kernel = f"in float alone: {error.message.splitlines()[0]}"
+            run = opened(GraphIndex.of(Dequantize().apply(model).model), self.runtime)
         return self.goal.worst(zip(right, map(run, self.samples), strict=True))
 
     @cached_property
