@@ -85,7 +85,7 @@ def convert(
 
         goal = Goal.of(tolerance, min_sqnr, metric)
         _require_fitting(to, goal, io, report, calibrate, qdq)
-        if to in (_WHOLE, *_BLOCKS):
+        if to in _QUANTIZED:
             return call.done(_quantized(model, to, keep, goal, feeds, calibrate, qdq, call))
         # without a goal nothing runs
         child = call.child() if goal is not None else None
@@ -111,6 +111,7 @@ def convert(
 
 _WHOLE = "int8"
 _BLOCKS = ("int4", "uint4", "int2", "uint2", "float8e4m3fn", "float8e5m2", "float4e2m1")
+_QUANTIZED = _BLOCKS + (_WHOLE,)
 _CALIBRATIONS = ("minmax", "entropy", "percentile")
 
 
@@ -122,7 +123,7 @@ def _require_fitting(
         raise UsageError("a report needs a goal", "give --tolerance or --min-sqnr")
     if qdq and to not in _BLOCKS:
         raise UsageError(f"{to} has no blocks", f"--qdq is for {', '.join(_BLOCKS)}")
-    if to in (_WHOLE, *_BLOCKS) and (io or report):
+    if to in _QUANTIZED and (io or report):
         raise UsageError(f"{to} has neither --io nor --report", "they are for float16 and bfloat16")
     if calibrate is not None and (to != "int8" or calibrate not in _CALIBRATIONS):
         raise UsageError(

@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import Model
 
+_Dtype = Literal[
+    "float16",
+    "bfloat16",
+    "int8",
+    "int4",
+    "uint4",
+    "int2",
+    "uint2",
+    "float8e4m3fn",
+    "float8e5m2",
+    "float4e2m1",
+]
+
 
 @command()
 def build(
@@ -69,18 +82,7 @@ def merge(
 def convert(
     result: "Conversion",
     *,
-    to: Literal[
-        "float16",
-        "bfloat16",
-        "int8",
-        "int4",
-        "uint4",
-        "int2",
-        "uint2",
-        "float8e4m3fn",
-        "float8e5m2",
-        "float4e2m1",
-    ],
+    to: _Dtype,
     keep: Nodes = (),
     calibrate: Literal["minmax", "entropy", "percentile"] | None = None,
     best_effort: bool = False,

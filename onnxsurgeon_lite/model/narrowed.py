@@ -58,6 +58,7 @@ def computed(
     Args:
         make: returns its bytes, in blocks.
     """
+    # the version of the file is that of what is computed from it
     file, offset, _ = model.span(source)
     version = {each.name: getattr(file, each.name) for each in fields(DataFile)}
     name = f"{offset} {tensor.data_type} {tensor.name}"
@@ -89,6 +90,7 @@ def _rounded(source: DataFile, offset: int, length: int, dtype: DType) -> Iterat
     def narrow(data: bytes) -> bytes:
         return narrowed(np.frombuffer(data, "<f4"), dtype).tobytes()
 
+    # a few blocks ahead, so that memory does not grow
     pending = deque[Future[bytes]]()
     with ThreadPoolExecutor(_THREADS) as pool:
         for data in source.blocks(offset, length):

@@ -93,6 +93,7 @@ class Narrow:
 
         DequantizeLinear: [K, N], and [blocks, N]. MatMulNBits: bytes [N, blocks, 4 * bits], scales [N, blocks], bytes.
         """
+        # the last block may be shorter than the others
         rows, columns = self.rows.shape
         count = -(-rows // _BLOCK)
         shapes: list[Shape] = [(rows, columns), (count, columns), (count, columns)]
@@ -110,6 +111,7 @@ class Narrow:
     def _bytes(self, at: int, dtype: DType) -> Iterator[bytes]:
         made = (each[at] for each in self.parts())
         if self.is_linear:
+            # rows that fill the last block are not written
             typed = [each.astype(dtype).reshape(-1, self.rows.shape[1]) for each in made]
             yield dtypes.encode(np.concatenate(typed)[: len(self.rows)])
             return
@@ -121,9 +123,10 @@ class Narrow:
     def _packed(self, numbers: Array) -> Array:
         """Return integers without a sign as bytes, the lowest bits first; a column begins with a byte of its own."""
         spare = [(0, 0)] * (numbers.ndim - 1) + [(0, -numbers.shape[-1] % (8 // self.bits))]
+        # integers with a sign are stored from 0 on
         lowest, _ = limits_of(_dtype(self.kind)) or (0, 0)
         whole = np.pad(numbers - lowest, spare).astype(_dtype(f"uint{self.bits}"))
-        return np.frombuffer(dtypes.encode(whole), np.uint8).reshape(*numbers.shape[:-1], -1)
+        return np.frombuffer(dtypes.encode(whole), np.uint8).reshape(numbers.shape[:-1] + (-1,))
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,22 @@ class InBlocks:
         Raises:
             EditError: the model's opset has no blocks of such numbers.
         """
-        result, made = self.model.copy(), dict[str, list[str]]()
+        result = self.model.copy()
+        graph = result.graph
+        # the float weights that nothing else reads go
+        gone = self._narrowed(nodes, result).difference(walk.inputs(walk.with_inner(graph.node)))
+        for values in (graph.initializer, graph.input):
+            drop(values, lambda value: value.name in gone)
+        # MatMulNBits is an operator of the runtime
+        result.proto.ir_version = max(result.proto.ir_version, _FREE)
+        is_linear = not any(node.op_type == PRODUCT for node in graph.node)
+        result = importing(result, "" if is_linear else RUNTIME_DOMAIN, [])
+        settle(self.index, result)
+        return result
+
+    def _narrowed(self, nodes: Sequence[str], result: Model) -> set[str]:
+        """Let nodes of a model read their weights in blocks; return the weights that they read before."""
+        made = dict[str, list[str]]()
         graph = result.graph
         added = NewNodes(value_names(self.index), graph.node)
         for node in list(graph.node):
@@ -183,21 +201,13 @@ class InBlocks:
                 rows, columns = narrow.rows.shape
                 sizes = {"K": rows, "N": columns, "bits": narrow.bits, "block_size": _BLOCK}
                 node.attribute.extend(starmap(helper.make_attribute, sizes.items()))
-        # the float weights that nothing else reads
-        read = set(walk.inputs(walk.with_inner(graph.node)))
-        gone = made.keys() - read - self.index.outputs.keys()
-        for values in (graph.initializer, graph.input):
-            drop(values, lambda value: value.name in gone)
-        result.proto.ir_version = max(result.proto.ir_version, _FREE)
-        is_linear = not any(node.op_type == PRODUCT for node in graph.node)
-        result = importing(result, "" if is_linear else RUNTIME_DOMAIN, [])
-        settle(self.index, result)
-        return result
+        return made.keys() - self.index.outputs.keys()
 
     def _operands(self, weight: str, narrow: Narrow, result: Model, added: NewNodes) -> list[str]:
         """Add the blocks of a weight to a model; return what a node reads in its place."""
         source, names = self.index.initializers[weight], list[str]()
         assert isinstance(source, TensorProto)
+        # what is on disk stays there until the model is saved
         for tensor, make in narrow.tensors():
             tensor.name = fresh(weight + tensor.name, added.taken)
             names.append(tensor.name)
@@ -207,6 +217,7 @@ class InBlocks:
             else:
                 tensor.raw_data = b"".join(make())
             result.graph.initializer.append(tensor)
+        # MatMulNBits reads the blocks itself
         if not narrow.is_linear:
             return names
         needed = _OPSETS.get(narrow.kind, _OLDEST)
