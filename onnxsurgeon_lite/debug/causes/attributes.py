@@ -43,6 +43,26 @@ def attributes(place: Place) -> Hypotheses:
             yield changed(site, together)
 
 
+def axes_that_are_read(place: Place) -> Hypotheses:
+    """Yield other axes of reductions that read them."""
+    for site in place.sites:
+        read, axes = site.operand(0), site.constant(1)
+        if not site.op_type.startswith("Reduce") or read is None or axes is None:
+            continue
+        now = sorted(int(axis) % read.ndim for axis in axes.array.flat)
+        for new in _sets_of_axes(read.ndim):
+            if new != now:
+                edit = Rewire(axes.name, str(new), site.only, 1)
+                sentence = f"axes of {site.title} are {now}; with {new}"
+                yield Hypothesis("axes", sentence, (edit,), ("axes", site.op_type, tuple(new)))
+
+
+def _sets_of_axes(rank: int) -> Iterator[list[int]]:
+    """Yield up to three axes."""
+    for size in (1, 2, 3):
+        yield from map(list, itertools.combinations(range(rank), size))
+
+
 def _several(site: RegionNode) -> Iterator[New]:
     """Yield other values of several attributes of one node."""
     if site.op_type in WINDOWS:
@@ -110,7 +130,7 @@ def _values(site: RegionNode, name: str, old: Attribute) -> Iterator[Attribute]:
         axes = [*range(rank - 1), -1]  # people call the last one -1
         yield from (axis for axis in axes if axis % rank != old % rank)
     elif name == "axes" and isinstance(old, list):
-        yield from ([axis] for axis in range(rank))
+        yield from _sets_of_axes(rank)
     elif name == "scale" and read is not None and rank:
         yield from (1.0, read.shape[-1] ** -0.5)
         heads = integer(site.node, "num_heads")

@@ -34,6 +34,7 @@ FAMILIES: Sequence[Family] = (
     other_model.operator_of_other_model,
     settings.in_training,
     attributes.attributes,
+    attributes.axes_that_are_read,
     constants.epsilons,
     wiring.caches_of_layers,
     operators.extra_operations,

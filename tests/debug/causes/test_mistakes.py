@@ -260,3 +260,26 @@ def test_another_base_of_a_logarithm_is_named(row):
     result = osl.bisect(wrong, {"x": x, "y": y.astype(np.float32)}, feeds={"x": x})
 
     assert f"'h' is not multiplied by {row} before Relu" in result.culprits[0].causes[0].sentence
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+def test_other_axes_of_a_reduction_are_named(opset):
+    x = numbers(2, 3, 4, 6)
+    text = "g (float[2,3,4,6] x) => (float[2,3,4,6] y) {{ m = ReduceMean {} y = Sub (x, m) }}"
+    read = opset > 17
+    wrong = model(
+        text.format("(x, axes)" if read else "<axes = [1]> (x)"),
+        **({"axes": np.array([1])} if read else {}),
+    )
+    wrong.opset_import[0].version = opset
+
+    y = x - x.mean((1, 3), keepdims=True)
+    result = osl.bisect(wrong, {"x": x, "y": y}, feeds={"x": x})
+
+    said = result.culprits[0].causes[0].sentence
+    assert said.startswith(
+        (
+            "axes of ReduceMean (@0) are [1]; with [1, 3]",
+            "axes of ReduceMean (@0) is [1]; with [1, 3]",
+        )
+    )
