@@ -59,6 +59,10 @@ class Shown:
 
     told: tuple[str, ...] = ()
 
+    def __init_subclass__(cls) -> None:
+        # a dataclass writes no `__repr__` of its own over one that the class has
+        cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]
+
     def with_told(self, notes: list[str]) -> Self:
         """Add what the call had to say."""
         object.__setattr__(self, "told", tuple(notes) + self.told)  # results are frozen dataclasses

@@ -52,7 +52,6 @@ from onnxsurgeon_lite.runtime.options import (
 )
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, has_floats, is_array, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
@@ -296,6 +295,16 @@ class Bisecting:
         both = replace(stored, entries={**more.entries, **stored.entries}, prefetch=lambda _: None)
         return self._bisect((both, feeds), self.search)
 
+    def share(self, result: BisectResult) -> None:
+        """Share the error of the worst output among the nodes; note why where it has no shares."""
+        from onnxsurgeon_lite.debug.ranking.blame import blame
+
+        stored, given = self.explained
+        try:
+            result.blame = blame(self.index, stored, given, self.runtime, None, self.call.progress)
+        except SurgeonError as error:
+            result.notes.append(f"no shares of the error: {error.message}")
+
     def beside_eager(self, folder: Path) -> Iterator[tuple[str, BesideEager]]:
         """Yield how far the compiled module and the export are from the eager module, which is recorded in a folder."""
         compiled, given = self.explained
@@ -438,23 +447,6 @@ def explained(case: Bisecting, factory: str | None, recorded: Path | None) -> Bi
     if factory is not None and not case.job.several:
         result = case.narrowed(result, factory)
     return result
-
-
-def share(
-    result: BisectResult,
-    index: GraphIndex,
-    references: ReferenceSet,
-    feeds: Feeds,
-    runtime: Runtime,
-    progress: Progress,
-) -> None:
-    """Share the error of the worst output among the nodes; note why where it has no shares."""
-    from onnxsurgeon_lite.debug.ranking.blame import blame
-
-    try:
-        result.blame = blame(index, references, feeds, runtime, None, progress)
-    except SurgeonError as error:
-        result.notes.append(f"no shares of the error: {error.message}")
 
 
 def require_places(model: Model, writing: Writing, searching: Searching) -> None:

@@ -132,6 +132,11 @@ class ComparingOnFeeds(MakingFeeds, ComparingRuns, total=False):
     """Runs on feeds that are compared with others."""
 
 
+def as_names(names: str | Sequence[str]) -> Sequence[str]:
+    """Return names, given as one or as several."""
+    return [names] if isinstance(names, str) else names
+
+
 def indexed(model: object) -> "GraphIndex":
     """Return a model's graph, indexed."""
     from onnxsurgeon_lite.graph.index import GraphIndex

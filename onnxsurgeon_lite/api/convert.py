@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from onnxsurgeon_lite.api.call import Call, RunOnFeeds
+from onnxsurgeon_lite.api.call import Call, RunOnFeeds, as_names
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, UsageError
@@ -162,7 +162,7 @@ def _quantized(
 def _kept(keep: str | Sequence[str], bits: dict[str, int]) -> tuple[str, ...]:
     """Return selectors, those of a file of `rank` included; add the bits of weights that it has."""
     found = list[str]()
-    for argument in [keep] if isinstance(keep, str) else keep:
+    for argument in as_names(keep):
         if not argument.endswith(".json"):
             found.append(argument)
             continue

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds, as_names
 from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def split(
         from onnxsurgeon_lite.matching import split as splitting
 
         index = call.index(model)
-        found = splitting.split(index, [at] if isinstance(at, str) else at, by_device)
+        found = splitting.split(index, as_names(at), by_device)
         if output is None:
             return call.done(found)
         folder = Path(output)

@@ -253,20 +253,10 @@ def _bisect(
                 case.other = index if against.model is None else call.index(against.model), side
             result = made.found(case, None if reference is None else searching.factory, recorded)
             stored, given = case.explained
-
-        # what else is asked for
-        # 3. shares, a reproducer, a repaired model: where one fails, or is interrupted, the result stays
-        if stored is not None and searching.blame and result.verdict == "mismatch":
-            made.attempt(
-                "shares of the error",
-                bisecting.share,
-                result,
-                index,
-                stored,
-                given,
-                runtime,
-                call.progress,
-            )
+            # what else is asked for
+            # 3. shares, a reproducer, a repaired model: where one fails, or is interrupted, the result stays
+            if searching.blame and result.verdict == "mismatch":
+                made.attempt("shares of the error", case.share, result)
         if writing.html or writing.node_data:
             call.sight = look_along(index, stored, given, runtime, call.allowed(), against.find)
     if result.culprits and writing.output is not None:
@@ -465,32 +455,28 @@ def rank(
 
         index = call.index(model)
         runtime = call.started(child, "none")
+        given = _one(call, index, feeds) if alone else {}
         if leave_one_out and against is not None:
             from onnxsurgeon_lite.debug.ranking import leave_one_out as leaving
 
             other = call.index(against)
-            given = _one(call, index, feeds)
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
         if bits is not None:
             from onnxsurgeon_lite.debug.ranking.bits import bits_per_layer
 
-            samples = [_one(call, index, feeds)]
-            return call.done(bits_per_layer(index, samples, runtime, bits, of))
+            return call.done(bits_per_layer(index, [given], runtime, bits, of))
         if fp16_risk:
             from onnxsurgeon_lite.debug.conversion.float16 import float16_risk
 
-            given = _one(call, index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
         job = bisecting.judging(call, index, reference, feeds)
         # the ways to rank: layers left out, bits, float16, many samples, shares of an output, one sample
         if job.several and by == "node":
             float_model = None if against is None else call.index(against).model
             return call.done(_ranked_samples(call, job, float_model, below))
-        if reference is not None:
-            stored, given = bisecting.first_sample(call, index, job)
-        else:
-            _, given = bisecting.first_sample(call, index, job)
+        stored, given = bisecting.first_sample(call, index, job)
+        if reference is None:
             other = call.index(against)
             stored = call.stack.enter_context(bisecting.other_side(other, given, runtime.options))
         if by == "output":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_hints
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds, indexed
+from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds, as_names, indexed
 from onnxsurgeon_lite.api.spelling import KEYWORD, bound, documented, options, spelled
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, SurgeonError, UsageError
 
@@ -261,7 +261,7 @@ def merge(
         hint = "give each by itself: merge(a, b)" if listed else "name two or more"
         raise UsageError("one model alone cannot be merged", hint)
     links = map.items() if isinstance(map, Mapping) else map
-    share, prefix, keep = ([n] if isinstance(n, str) else n for n in (share, prefix, keep))
+    share, prefix, keep = (as_names(n) for n in (share, prefix, keep))
     with Call(**how):
         merged = merge_all([loaded(m) for m in models], links, share, prefix, by_name, keep)
     return EditResult(

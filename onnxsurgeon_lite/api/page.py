@@ -146,7 +146,7 @@ def sight_of_compared(index: "GraphIndex | None") -> "tuple[Sight, See]":
         if len(sight.tensors) < _TENSORS and (wrong is not None or is_output):
             # an output without a mismatch shows its first comparison
             comparison = wrong or next(iter(compared.values()), None)
-            part = tensor_part(0, producer.get(name, -1), name, actual, reference, comparison)
+            part = tensor_part(producer.get(name, -1), name, actual, reference, comparison)
             # None of a value that cannot be drawn
             if part is not None:
                 sight.tensors.append(part)
@@ -215,7 +215,7 @@ def _compare(
         is_shown = not found.match and len(sight.tensors) < _TENSORS
         if is_shown or name in index.outputs:
             with_metrics = judge.compared(name, value, reference)
-            part = tensor_part(0, index.producer[name], name, value, reference, with_metrics)
+            part = tensor_part(index.producer[name], name, value, reference, with_metrics)
             # None of a value that cannot be drawn
             if part is not None:
                 sight.tensors.append(part)

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.api.call import (
     RecordingSamples,
     Running,
     RunOnFeeds,
+    as_names,
     byte_size,
 )
 from onnxsurgeon_lite.api.page import Place
@@ -78,7 +79,7 @@ def run(
         from onnxsurgeon_lite.runtime.run import computed_wider
 
         index = call.index(model)
-        wanted, kernels = _wanted(index, [fetch] if isinstance(fetch, str) else fetch)
+        wanted, kernels = _wanted(index, as_names(fetch))
         # names, globs and selectors, inside bodies too
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
@@ -251,7 +252,7 @@ def record(
         from onnxsurgeon_lite.surgery.exposing import exposable
 
         index = call.index(model)
-        selected = select_values(index, [value] if isinstance(value, str) else value, inner=True)
+        selected = select_values(index, as_names(value), inner=True)
         if inner:
             names, left = exposable(index)
             selected.names = list(dict.fromkeys(chain(selected.names or index.producer, names)))
@@ -630,9 +631,7 @@ def test(
     if junit is not None:
         require_replaceable(Path(junit), force)
     result = SuiteResult()
-    for check in read_suite(
-        None if config is None else Path(config), [only] if isinstance(only, str) else only
-    ):
+    for check in read_suite(None if config is None else Path(config), as_names(only)):
         outcome = SuiteOutcome(check.name, check.model)
         start = time.perf_counter()
         try:

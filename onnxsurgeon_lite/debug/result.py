@@ -294,7 +294,7 @@ class BesideEager:
     export: Comparison
 
 
-@dataclass(repr=False)
+@dataclass
 class BisectResult(Shown):
     """The result of `bisect`.
 

@@ -31,7 +31,7 @@ class BlamedNode:
         )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Blame(Shown):
     """Nodes by their share in the error of one output, the largest first.
 

@@ -52,7 +52,7 @@ class DecodeStep:
         return self.token == self.wanted and bool(np.isfinite(self.kl))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class DecodeComparison(Shown):
     """Greedy decoding of two models side by side; both are fed the tokens of the reference.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class EditResult(PassResult):
     """The result of an edit, with the evidence from runs.
 

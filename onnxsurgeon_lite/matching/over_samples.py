@@ -92,7 +92,7 @@ class MeasuredMetric:
     whole: bool
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class SampleComparison(Shown):
     """The comparison of many samples, numbered from 0.
 

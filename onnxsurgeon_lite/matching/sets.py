@@ -25,7 +25,7 @@ See = Callable[[str, RunValue, RunValue, Mapping[str, Comparison]], None]
 """Called for each tensor that was compared, such as to draw it: name, actual, reference, comparisons by name."""
 
 
-@dataclass(repr=False)
+@dataclass
 class SetComparison(Shown):
     """Comparisons of tensors in both sets by name, and the names in only one.
 

@@ -37,7 +37,7 @@ class Part:
     path: Path | None = None
 
 
-@dataclass(repr=False)
+@dataclass
 class Split(Shown):
     """The parts of a model, in an order in which they can run.
 

@@ -52,7 +52,7 @@ class StageSummary:
     inputs: dict[str, str]
 
 
-@dataclass(repr=False)
+@dataclass
 class PackageSummary(Shown):
     """The models of a folder, in the order in which they run."""
 

@@ -60,7 +60,7 @@ class SuiteOutcome:
         return self.comparison is not None and self.comparison.match
 
 
-@dataclass(repr=False)
+@dataclass
 class SuiteResult(Shown):
     """What every check of a suite found, in the suite's order.
 

@@ -22,7 +22,7 @@ from onnxsurgeon_lite.tensors.references import FolderWriter, save_stream
 _LONGEST = 120.0  # seconds for one node outside the runtime
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Recording(Shown):
     """How many values were stored, and where; a path to them.
 

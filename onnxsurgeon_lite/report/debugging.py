@@ -6,7 +6,7 @@ from itertools import chain, repeat
 import numpy as np
 
 from onnxsurgeon_lite.debug.result import BisectResult
-from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoint, Breakpoints
+from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoints
 from onnxsurgeon_lite.debug.stepping.looking import Level, Listing, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -33,7 +33,8 @@ def text_of(result: object) -> str | None:
         case Listing():
             return shown_lines(result or ["no more nodes"])
         case Breakpoints():
-            return breakpoints_text(list(result))
+            hits = [f"{point}, hit {point.hits} times" for point in result]
+            return shown_lines(hits or ["no breakpoints"])
         case PassResult():
             return edit_text(result)
         case BisectResult():
@@ -80,12 +81,6 @@ def level_text(levels: Sequence[Level]) -> str:
         mark = "> " if level.chosen else ""
         lines.append(f"{mark}{level.graph or 'main graph'}: {place}{node}{scope}")
     return shown_lines(lines)
-
-
-def breakpoints_text(points: Sequence[Breakpoint]) -> str:
-    """The breakpoints, a line each."""
-    lines = [f"{point}, hit {point.hits} times" for point in points]
-    return shown_lines(lines or ["no breakpoints"])
 
 
 def shown_lines(lines: Sequence[str]) -> str:

@@ -1,8 +1,9 @@
 """`profile`: what the terminal and the page show of it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter, itemgetter
 
 from onnxsurgeon_lite.debug.profiling.fusions import Fusions
 from onnxsurgeon_lite.debug.profiling.placement import PlacedNode, Placement
@@ -15,7 +16,7 @@ from onnxsurgeon_lite.debug.profiling.result import (
 )
 from onnxsurgeon_lite.names import first, shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
-from onnxsurgeon_lite.report.tables import Cell, Columns, Rows, show_rows
+from onnxsurgeon_lite.report.tables import Cell, Columns, Rows, T, show_rows
 from onnxsurgeon_lite.search.grouping import groups
 
 _SHOWN = 12
@@ -133,9 +134,8 @@ def nodes(profile: Profile) -> Rows[ProfiledNode]:
     """Return the nodes, the slowest first."""
     found = sorted(profile.nodes, key=lambda node: -node.cost.seconds)
     provider: Columns[ProfiledNode] = {"provider": "{0.provider}"}
-    costs = _costs(profile.total.seconds)
     columns: Columns[ProfiledNode] = {
-        **{title: _of_node(cell) for title, cell in costs.items()},
+        **_costs(profile, attrgetter("cost")),
         **(provider if len({node.provider for node in found}) > 1 else {}),
         "operator": "{0.op_type}",
         "name": "{0.name}",
@@ -168,32 +168,28 @@ def modules(profile: Profile) -> Rows[Named]:
 
 
 def _sums(title: str, what: str, items: Sequence[Named], profile: Profile) -> Rows[Named]:
-    costs = _costs(profile.total.seconds)
-    columns: Columns[Named] = {name: _of_sum(cell) for name, cell in costs.items()}
-    return Rows(title, items, {**columns, what: "{0[0]}"})
+    return Rows(title, items, {**_costs(profile, itemgetter(1)), what: "{0[0]}"})
 
 
-def _of_node(cell: Callable[[Cost], str]) -> Callable[[ProfiledNode], str]:
-    return lambda node: cell(node.cost)
-
-
-def _of_sum(cell: Callable[[Cost], str]) -> Callable[[Named], str]:
-    return lambda named: cell(named[1])
-
-
-def _costs(whole: float) -> Mapping[str, Callable[[Cost], str]]:
+def _costs(profile: Profile, of: Callable[[T], Cost]) -> Columns[T]:
     """Return the columns of costs.
 
     Args:
-        whole: seconds in all nodes.
+        of: gives the cost of an item.
     """
+    whole = profile.total.seconds
+
+    # each cell is a function of a cost: its column gives it that of an item
+    def column(cell: Callable[[Cost], str]) -> Callable[[T], str]:
+        return lambda item: cell(of(item))
+
     return {
-        "ms": lambda cost: milliseconds(cost.seconds),
-        "share": lambda cost: f"{cost.seconds / whole:.0%}" if whole else "",
-        "MACs": lambda cost: _count(cost.macs) if cost.macs else "",
-        "GFLOP/s": lambda cost: f"{cost.gflops:.3g}" if cost.macs else "",
-        "moved": lambda cost: size_text(cost.moved_bytes),
-        "FLOP/byte": lambda cost: f"{cost.intensity:.3g}" if cost.macs else "",
+        "ms": column(lambda cost: milliseconds(cost.seconds)),
+        "share": column(lambda cost: f"{cost.seconds / whole:.0%}" if whole else ""),
+        "MACs": column(lambda cost: _count(cost.macs) if cost.macs else ""),
+        "GFLOP/s": column(lambda cost: f"{cost.gflops:.3g}" if cost.macs else ""),
+        "moved": column(lambda cost: size_text(cost.moved_bytes)),
+        "FLOP/byte": column(lambda cost: f"{cost.intensity:.3g}" if cost.macs else ""),
     }
 
 

@@ -77,9 +77,7 @@ class Opened:
     names: Sequence[str]
 
     def __call__(self, feeds: Feeds) -> dict[str, RunValue]:
-        for name, value in feeds.items():
-            element = self.index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
-            self.runtime.put(name, value, element or None)
+        put_feeds(self.index, feeds, self.runtime)
         made = _values(self.exposed.model, self.runtime, feeds, self.names)
         return dict(self.exposed.read(made.items()))
 
@@ -88,6 +86,13 @@ class Opened:
         tensors = [{n: np.asarray(value) for n, value in feeds.items()} for feeds in samples]
         made = self.runtime.runs(tensors, self.names)
         return [dict(self.exposed.read(values.items())) for values in made]
+
+
+def put_feeds(index: GraphIndex, feeds: Feeds, runtime: Runtime) -> None:
+    """Store feeds in the runtime; the model says of what an empty sequence is one."""
+    for name, value in feeds.items():
+        element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
+        runtime.put(name, value, element or None)
 
 
 def opened(index: GraphIndex, runtime: Runtime, fetch: Sequence[str] = ()) -> Opened:

@@ -5,7 +5,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -137,6 +137,15 @@ class Runtime:
             if self._started is None:
                 self._started = started(self.options)
             return self._started
+
+    @contextmanager
+    def under(self, options: RuntimeOptions) -> Iterator[None]:
+        """Open models with other options for a while."""
+        usual, self.options = self.options, options
+        try:
+            yield
+        finally:
+            self.options = usual
 
     def begin(self) -> None:
         """Start the process now: it gets ready while the caller goes on."""

@@ -191,7 +191,7 @@ class Worst:
     allowed: float
 
 
-@dataclass(repr=False)
+@dataclass
 class Comparison(Shown):
     """The result of comparing an actual tensor with its reference.
 

@@ -118,6 +118,13 @@ def rms(numbers: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean(np.square(numbers)))) if numbers.size else 0.0
 
 
+def by_channel(array: NDArray[Any], axis: int | None) -> NDArray[Any]:
+    """Return an array with a row for each place of an axis, [size of the axis, all else]; one row without an axis."""
+    if axis is None:
+        return array.reshape(1, -1)
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+
+
 def is_array(value: object) -> TypeGuard[Array]:
     """Return whether a value is one tensor: no sequence, and not absent."""
     return isinstance(value, np.ndarray)

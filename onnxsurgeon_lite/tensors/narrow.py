@@ -11,6 +11,11 @@ def largest(dtype: DType) -> float:
     return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
 
 
+def eps(dtype: DType) -> float:
+    """Return how far the next number after 1 is in a float dtype."""
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
 def narrowed(array: Array, dtype: DType) -> Array:
     """Return float32 numbers in another dtype: to nearest, ties to even, subnormals kept.
 

@@ -278,7 +278,7 @@ def test_no_box_is_drawn_over_another():
 def test_a_tensor_of_any_shape_fits_a_small_picture(shape):
     array = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
 
-    part = tensor_part(0, 0, "x", array, np.asarray(array + 1))
+    part = tensor_part(0, "x", array, np.asarray(array + 1))
 
     for picture in (part.actual, part.reference, part.difference):
         assert 1 <= picture.width <= 136
@@ -289,7 +289,7 @@ def test_a_tensor_of_any_shape_fits_a_small_picture(shape):
 def test_what_is_not_finite_is_shown_and_counts_as_the_worst():
     actual = np.float32([[1, np.nan], [np.inf, 2]])
 
-    part = tensor_part(0, 0, "x", actual, np.float32([[1, 3], [np.inf, 2.5]]))
+    part = tensor_part(0, "x", actual, np.float32([[1, 3], [np.inf, 2.5]]))
 
     assert [each.index for each in part.worst] == [[0, 1], [1, 1]]
     assert part.difference.high == 0.5
@@ -300,7 +300,7 @@ def test_a_tensor_is_not_called_right_where_its_picture_shows_that_it_is_not():
     wanted, made = np.float32([0, 12]), np.float32([0, 3])
     as_quantized = osl.compare(made, made)
 
-    says = [tensor_part(0, 0, "x", made, each, as_quantized).says for each in (wanted, made)]
+    says = [tensor_part(0, "x", made, each, as_quantized).says for each in (wanted, made)]
 
     assert says[0] == "float32 [2], off by up to 9"
     assert "max abs 0" in says[1]
@@ -354,7 +354,7 @@ def test_forks_are_made_by_the_thread_that_asks(monkeypatch):
 
 def test_sequences_texts_and_empty_tensors_have_no_picture():
     for value in ([np.ones(2)], np.array(["a"]), np.empty((0, 2)), None):
-        assert tensor_part(0, 0, "x", value, None) is None
+        assert tensor_part(0, "x", value, None) is None
 
 
 def test_the_page_runs_nothing_but_its_own_scripts_and_loads_nothing(tmp_path):

@@ -436,7 +436,7 @@ class _Bisection:
                 self.observer.by_node = look == "node"
                 # the first look goes on with the origins that were found already
                 begun = search if look == "unoptimized" else None
-                _finish(begun or self._origins(walk, unobserved, self._waves(walk)))
+                self._search(walk, unobserved, begun)
             if result.culprits or result.cleared:
                 break
             because = "the outputs mismatch, but no value does while inner values are observed"
@@ -469,6 +469,13 @@ class _Bisection:
         self._tell_first()
         return search
 
+    def _search(
+        self, walk: Walk, unobserved: Unobserved, begun: Generator[None] | None = None
+    ) -> None:
+        """Find all origins, from the first on or as a search goes on that has begun."""
+        for _ in begun or self._origins(walk, unobserved, self._waves(walk)):
+            pass
+
     def _waves(self, walk: Walk) -> Iterator[list[Origin]]:
         return walk.every(lambda items: self._heal(walk, items))
 
@@ -479,7 +486,7 @@ class _Bisection:
         if self.clean:
             self._count(walk)
         if wrong:
-            _finish(self._origins(walk, unobserved, self._waves(walk)))
+            self._search(walk, unobserved)
         # the outputs agree, but two settings of one model are compared: search what optimization changes inside
         elif (
             self.search.settings
@@ -509,7 +516,7 @@ class _Bisection:
         self.observer.feed(self.feeds)
         walk = self._walk_over(self.space, self.observer, result.look)
         walk.journal = Journal()  # its answers are others
-        _finish(self._origins(walk, unobserved, self._waves(walk)))
+        self._search(walk, unobserved)
         hidden = [
             culprit
             for culprit in result.culprits
@@ -741,7 +748,7 @@ class _Bisection:
             everything = self.judge
             self.judge = everything.only(self.index.producer.keys())
             walk = self.walk = self._walk_over(space, observer, "optimized")
-            _finish(self._origins(walk, unobserved, self._waves(walk)))
+            self._search(walk, unobserved)
             self.judge = everything
         # 2. run the original nodes of each culprit on the same inputs: if these are right, an optimizer made the error
         original = Observer(self.index, self.runtime)
@@ -769,7 +776,7 @@ class _Bisection:
         observer = Observer(self.index, runtime, cut=True)
         observer.feed(self.feeds)
         walk = self.walk = self._walk_over(self.space, observer, "optimized")
-        _finish(self._origins(walk, unobserved, self._waves(walk)))
+        self._search(walk, unobserved)
 
     def _narrowed(self, culprit: Culprit, inputs: RunValues) -> Culprit:
         """Find the wrong original node of an optimized region, on the region's actual inputs."""
@@ -816,9 +823,3 @@ class _Bisection:
         )
         question = digest(self.index.model.encoded(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)
-
-
-def _finish(search: Iterator[None]) -> None:
-    """Go on with a search to its end."""
-    for _ in search:
-        pass

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypedDict
 
-import ml_dtypes
 import numpy as np
 from onnx import NodeProto
 
@@ -37,6 +36,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     types_of,
     wide,
 )
+from onnxsurgeon_lite.tensors.narrow import eps
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _LACKING = 8  # reported names
@@ -370,12 +370,12 @@ def _rounding(
 
     Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Verrou); three samples.
     """
-    eps = _eps(actual)
+    last = eps(actual.dtype)
     right = wide(exact)
-    moved = np.abs(right) * eps
+    moved = np.abs(right) * last
     rng = np.random.default_rng(0)
     for _ in range(3):
-        shaken = {name: _shaken(value, eps, rng) for name, value in inputs.items()}
+        shaken = {name: _shaken(value, last, rng) for name, value in inputs.items()}
         other = evaluate(shaken)
         if other is None or other.shape != exact.shape:
             return None
@@ -393,18 +393,14 @@ def _nearly(actual: Array, reference: Array) -> bool:
     a, r = wide(actual), wide(reference)
     if not (np.isfinite(a).all() and np.isfinite(r).all() and a.size):
         return False
-    return float(np.abs(a - r).max()) <= max(_SMALL, 8 * _eps(actual)) * float(np.abs(r).max())
+    return float(np.abs(a - r).max()) <= max(_SMALL, 8 * eps(actual.dtype)) * float(np.abs(r).max())
 
 
-def _eps(array: Array) -> float:
-    return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
-
-
-def _shaken(value: RunValue, eps: float, rng: "np.random.Generator") -> RunValue:
+def _shaken(value: RunValue, last: float, rng: "np.random.Generator") -> RunValue:
     if not is_array(value) or not is_float(value.dtype):
         return value
     numbers = wide(value)
-    return numbers * (1 + eps * rng.uniform(-1, 1, numbers.shape))
+    return numbers * (1 + last * rng.uniform(-1, 1, numbers.shape))
 
 
 def _quantum(

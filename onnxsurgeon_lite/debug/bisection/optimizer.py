@@ -241,12 +241,9 @@ class _Trial:
 
     def agrees(self, without: Sequence[str]) -> bool:
         """Return whether the value agrees with these optimizers disabled."""
-        options = self.runtime.options
-        self.runtime.options = replace(options, disabled=tuple(without))
-        try:
+        options = replace(self.runtime.options, disabled=tuple(without))
+        with self.runtime.under(options):
             self.runtime.open(self.model)
-        finally:
-            self.runtime.options = options
         names = [declared.name for declared in self.model.graph.input]
         for name in names:
             value = self.inputs.get(name)

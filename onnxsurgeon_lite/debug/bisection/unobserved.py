@@ -77,11 +77,8 @@ class Unobserved:
         if self.runtime is None or self.optimized is None or not slight or len(slight) < len(wrong):
             return
         options = self.runtime.options
-        self.runtime.options = replace(options, threads=1 if options.threads != 1 else 2)
-        try:
+        with self.runtime.under(replace(options, threads=1 if options.threads != 1 else 2)):
             other = run(self.index, self.feeds, self.runtime, slight)
-        finally:
-            self.runtime.options = options
         for name in slight:
             noise = apart(self.optimized[name], other[name])
             error = apart(self.optimized[name], self.judge.references.read(name))

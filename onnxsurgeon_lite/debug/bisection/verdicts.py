@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from ml_dtypes import finfo
 from numpy.typing import NDArray
 from onnx import NodeProto
 
@@ -22,6 +21,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValue,
     RunValues,
     Shape,
+    by_channel,
     has_floats,
     is_array,
     is_float,
@@ -30,6 +30,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     wide,
 )
 from onnxsurgeon_lite.tensors.grid import is_biased
+from onnxsurgeon_lite.tensors.narrow import eps
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""
@@ -276,8 +277,7 @@ def _only_flips(e: Evidence) -> bool:
 def last_places(value: RunValue) -> float:
     """Return the share of a quantum that the arithmetic of a value may lose."""
     numbers = value.dtype if is_array(value) else np.dtype(np.float32)
-    eps = float(finfo(numbers).eps) if is_float(numbers) else 2.0**-23  # type: ignore[no-untyped-call]
-    return min(1.0, _LAST * eps)
+    return min(1.0, _LAST * (eps(numbers) if is_float(numbers) else 2.0**-23))
 
 
 def _is_noise(e: Evidence) -> bool:
@@ -295,7 +295,7 @@ def _cancels(e: Evidence) -> bool:
     if not _is_noise(e):
         return False
     # 0.1 + 1e8 - 1e8: rounding the operands costs a good part of a small result
-    return _lost(e) > max(_LOST, 8 * float(finfo(e.actual.dtype).eps))  # type: ignore[no-untyped-call]
+    return _lost(e) > max(_LOST, 8 * eps(e.actual.dtype))
 
 
 def _lost(e: Evidence) -> float:
@@ -442,10 +442,7 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[Fit]:
         if channels not in sizes or local.size < _CHANNEL * channels:
             continue
         # rows are channels
-        x, y = (
-            a.reshape(1, -1) if axis is None else np.moveaxis(a, axis, 0).reshape(channels, -1)
-            for a in (local, reference)
-        )
+        x, y = (by_channel(array, axis) for array in (local, reference))
         given = e.tolerance
         allowed = _tight(e) if given is None or given.own else given
         for scale, offset in _fits(x, y):

@@ -49,7 +49,7 @@ class Float16Risk:
     place: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Float16Risks(Shown):
     """The nodes that float16 endangers.
 

@@ -84,14 +84,10 @@ class Guard:
     def ran(self, path: Path, model: Model) -> tuple[float, float]:
         """Write a model and run it, optimized as usual; return the same."""
         save(model, path)
-        usual = replace(self.runtime.options, opt="all")
-        simulating, self.runtime.options = self.runtime.options, usual
-        try:
-            index = GraphIndex.of(load(path))
+        index = GraphIndex.of(load(path))
+        with self.runtime.under(replace(self.runtime.options, opt="all")):
             run = opened(index, self.runtime)
             return self._worst(lambda feeds: run(as_declared(index, feeds)))
-        finally:
-            self.runtime.options = simulating
 
     def _worst(self, run: Callable[[Feeds], Values]) -> tuple[float, float]:
         return self.goal.worst(zip(self.reference, map(run, self.samples), strict=True))

@@ -36,7 +36,7 @@ class Introduced:
     place: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Conversion(Shown):
     """A converted model, and what is known of it.
 

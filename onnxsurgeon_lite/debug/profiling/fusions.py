@@ -30,7 +30,7 @@ class Fusion:
     why: str = ""
 
 
-@dataclass(repr=False)
+@dataclass
 class Fusions(Shown):
     """The nodes of a model's main graph that a runtime fused or replaced, and those that it almost fused.
 

@@ -42,7 +42,7 @@ class PlacedNode:
     part: int | None
 
 
-@dataclass(repr=False)
+@dataclass
 class Placement(Shown):
     """Where a runtime runs the nodes of a model.
 

@@ -22,6 +22,7 @@ from onnxsurgeon_lite.model.messages import attributes_of, by_name
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
+from onnxsurgeon_lite.runtime.run import put_feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Shape, byte_count, data_type_of_numpy, is_array
@@ -47,9 +48,7 @@ def profile(
         runtime.open(
             index.model, optimized if writes else None, profile=optimized.with_name("profile")
         )
-        for name, value in feeds.items():
-            element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
-            runtime.put(name, value, element or None)
+        put_feeds(index, feeds, runtime)
         # the trace is in a folder that goes with the block
         written = runtime.profile(list(feeds), list(index.outputs), runs + 1)
         timed = read_trace(written)[1:]  # the first run allocates

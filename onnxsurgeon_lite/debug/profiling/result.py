@@ -76,7 +76,7 @@ class HeldTensor:
     bytes: int
 
 
-@dataclass(repr=False)
+@dataclass
 class Profile(Shown):
     """What each node of a model costs.
 
@@ -139,7 +139,7 @@ class TimeChange:
         return (self.after or 0.0) - (self.before or 0.0)
 
 
-@dataclass(repr=False)
+@dataclass
 class ProfileComparison(Shown):
     """Two profiles, side by side.
 

@@ -41,7 +41,7 @@ class LayerBits:
     share: float
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class BitsPerLayer(Shown):
     """Bits of weights that give an output a wanted SQNR at the least bytes.
 

@@ -43,7 +43,7 @@ class LeftOut:
     place: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class LeaveOneOut(Shown):
     """Layers by what they gain the outputs in float, the most first.
 

@@ -50,7 +50,7 @@ class RankedNode:
     samples: int = 1
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Ranking(Shown):
     """Nodes by the accuracy they lose, the lossiest first.
 

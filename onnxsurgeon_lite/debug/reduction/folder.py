@@ -208,7 +208,7 @@ _BY_FUNCTION = "the function says so of `model.onnx` with `test_data_set_0`."
 _BY_COMMAND = "`{}`, in this folder, says why the model fails, and exits with 2 if it does not."
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Reduction(Shown):
     """The smallest model and feeds that still fail.
 

@@ -70,7 +70,7 @@ class Difference:
     place: str = ""
 
 
-@dataclass(repr=False)
+@dataclass
 class ModelDiff(Shown):
     """The diff of two models.
 

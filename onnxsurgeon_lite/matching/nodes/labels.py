@@ -223,11 +223,3 @@ def common(
     # names that only one side has
     left = [n for n in mine if n not in theirs], [n for n in theirs if n not in mine]
     return pairs + [(left[0][0], left[1][0])] if len(left[0]) == len(left[1]) == 1 else pairs
-
-
-def unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:
-    """Map each key to its only node, or to None where several nodes have it."""
-    found = dict[H, int | None]()
-    for key, node in keyed:
-        found[key] = None if key in found else node
-    return found

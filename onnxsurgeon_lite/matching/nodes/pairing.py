@@ -18,11 +18,10 @@ from onnxsurgeon_lite.matching.nodes.labels import (
     Leaves,
     common,
     keys,
-    unique,
 )
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.search.grouping import groups
+from onnxsurgeon_lite.search.grouping import groups, unique_pairs
 
 
 @dataclass
@@ -249,11 +248,9 @@ class _Matcher:
 
     def _pair_unique(self, key: Key) -> None:
         """Pair free nodes whose key is unique in both graphs."""
-        mine, theirs = (unique((key(side, n), n) for n in self.free[side]) for side in (0, 1))
-        for found, a in mine.items():
-            b = theirs.get(found)
-            if a is not None and b is not None and found is not None:
-                self.pair(a, b)
+        mine, theirs = ([(key(side, n), n) for n in self.free[side]] for side in (0, 1))
+        for a, b in unique_pairs(mine, theirs):
+            self.pair(a, b)
 
     def _pair_ties(self, key: Key, levels: Sequence[Key]) -> None:
         """Pair nodes with equal keys: equal names first, then in the order of the inputs that read them.
@@ -340,17 +337,15 @@ class _Matcher:
             if same_slot and key(0, a) == key(1, b) is not None:
                 self.pair(a, b)
         mine, theirs = (
-            unique(
-                ((key(i, user), slots), user)
+            [
+                ((own, slots), user)
                 for user, slots in side.uses.get(value, {}).items()
-                if user in self.free[i]
-            )
+                if user in self.free[i] and (own := key(i, user)) is not None
+            ]
             for i, side, value in ((0, first, name), (1, second, other))
         )
-        for found, user in mine.items():
-            match = theirs.get(found)
-            if user is not None and match is not None and found[0] is not None:
-                self.pair(user, match)
+        for user, match in unique_pairs(mine, theirs):
+            self.pair(user, match)
         return len(self.result.nodes) > before
 
     def _operator(self, side: int, node: int) -> Hashable:

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.contents import agreeing, in_two_orders
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
 from onnxsurgeon_lite.names import is_count, rewrapped, wrapper_of
-from onnxsurgeon_lite.search.grouping import groups
+from onnxsurgeon_lite.search.grouping import groups, unique_pairs
 from onnxsurgeon_lite.tensors.dtypes import Shape
 
 SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
@@ -177,9 +177,10 @@ class PairTable:
     ) -> list[tuple[Fact, Fact]]:
         """Pair values whose key is unique on both sides; None is never a key."""
         mine, theirs = (
-            _singles(side.facts.values(), key) for side, key in ((self.a, key_a), (self.b, key_b))
+            [(key(fact), fact) for fact in side.facts.values()]
+            for side, key in ((self.a, key_a), (self.b, key_b))
         )
-        return [(fact, theirs[key]) for key, fact in mine.items() if key in theirs]
+        return list(unique_pairs(mine, theirs))
 
 
 def shapes_fit(a: Fact, b: Fact) -> bool:
@@ -191,11 +192,6 @@ def tells_layout(shape: Shape | None) -> bool:
     """Return whether a shape has no two sizes that could change places."""
     sizes = [size for size in shape or () if size > 1]
     return len(set(sizes)) == len(sizes)
-
-
-def _singles(facts: Iterable[Fact], key: Callable[[Fact], object]) -> dict[object, Fact]:
-    alike = groups((key(fact), fact) for fact in facts)
-    return {k: found[0] for k, found in alike.items() if len(found) == 1 and k is not None}
 
 
 def _source(

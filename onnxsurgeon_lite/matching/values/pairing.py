@@ -37,6 +37,16 @@ class Matching:
     lost: dict[str, list[str]] = field(default_factory=dict)
     lost_names: list[str] = field(default_factory=list)
 
+    def after_last(self, names: Iterable[str]) -> list[str]:
+        """Return the unpaired values of side a after the last paired one.
+
+        Args:
+            names: all values of side a, in order.
+        """
+        place = {name: number for number, name in enumerate(names)}
+        last = max((place[pair.a] for pair in self.pairs), default=-1)
+        return [name for name in self.only_a if place[name] > last]
+
 
 def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""

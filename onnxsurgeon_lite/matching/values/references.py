@@ -304,10 +304,8 @@ def _left_over(
     Args:
         held: the references of outputs, and the value of the model that each is.
     """
-    place = {name: number for number, name in enumerate(theirs.facts)}
     # what follows the last match was probably not exported
-    last = max((place[pair.a] for pair in matching.pairs), default=-1)
-    rest = [name for name in matching.only_a if place[name] > last]
+    rest = matching.after_last(theirs.facts)
     if set(index.outputs) <= set(held.values()):
         rest = [name for name in rest if name in held]
     # a module that the export left out at its end is lost, too

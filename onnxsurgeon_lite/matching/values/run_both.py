@@ -39,7 +39,7 @@ class Unmatched:
     place: str
 
 
-@dataclass(repr=False)
+@dataclass
 class MatchResult(Shown):
     """The result of `onnxdbg match`.
 
@@ -197,10 +197,8 @@ def _renamed(
 
 def _left_over(references: ReferenceSet, actual: ReferenceSet, matching: Matching) -> list[str]:
     """Return the references after the last pair, if the other set ends without a partner, too."""
-    place = {name: number for number, name in enumerate(references)}
-    last = max((place[pair.a] for pair in matching.pairs), default=-1)
     ends = any(pair.b == list(actual)[-1] for pair in matching.pairs)
-    return [] if ends else [name for name in matching.only_a if place[name] > last]
+    return [] if ends else matching.after_last(references)
 
 
 def _in_direction(pairs: list[Pair], references: ReferenceSet, actual: ReferenceSet) -> list[Pair]:

@@ -92,7 +92,7 @@ class Weight:
     is_placed: bool = hidden(False)
 
 
-@dataclass(repr=False)
+@dataclass
 class WeightsResult(Shown):
     """The comparison of a model's weights with a checkpoint.
 

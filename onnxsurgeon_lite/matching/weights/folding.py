@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, by_channel, wide
+from onnxsurgeon_lite.tensors.narrow import eps
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -108,13 +108,11 @@ def find_fold(
     array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]
 ) -> FoldedWeight | None:
     """Return the BatchNorm that turns the stored weight into the array, None if none fits."""
-    mine, theirs = (
-        wide(np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1)) for side in (array, stored)
-    )
+    mine, theirs = (wide(by_channel(side, axis)) for side in (array, stored))
     with np.errstate(all="ignore"):
         # least squares of folded = ratio * stored, for each output channel
         ratio = (mine * theirs).sum(axis=1) / (theirs * theirs).sum(axis=1)
-        rounding = float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+        rounding = eps(array.dtype)
         folds = [
             _fold(ratio, norm, rounding) for norm in norms if norm.variance.shape == ratio.shape
         ]

@@ -108,7 +108,7 @@ def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:
     for name in dict.fromkeys(chain((n for n in made if n in result.tensors), result.tensors)):
         reference, actual = result.tensors[name]
         at = producer.get(name, -1)
-        part = tensor_part(0, at, name, actual, reference, compared.get(name))
+        part = tensor_part(at, name, actual, reference, compared.get(name))
         if part is not None:
             yield part
     yield from (part for part in sight.tensors if part.name not in result.tensors)

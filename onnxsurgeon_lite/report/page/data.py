@@ -5,8 +5,9 @@ or prints these classes; what would is left out, because it takes longer to impo
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar, dataclass_transform
 
+T = TypeVar("T")
 Number = float | None
 Node = int | str
 """A node of the main graph by its number, one in a body by its id."""
@@ -31,7 +32,13 @@ MarkKind = Literal[
 BoxKind = Literal["node", "module", "in", "out"]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass_transform(field_specifiers=(field,))
+def plain_record(kind: type[T]) -> type[T]:
+    """Make a class a dataclass that nothing compares or prints."""
+    return dataclass(eq=False, repr=False)(kind)
+
+
+@plain_record
 class Step:
     """A command to type, and what it is for."""
 
@@ -39,7 +46,7 @@ class Step:
     command: str
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Verdict:
     """What was found, before anything else.
 
@@ -54,7 +61,7 @@ class Verdict:
     steps: list[Step] = field(default_factory=list)
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Layout:
     """Places of boxes, and the bends of the lines between them; several drawings may share one.
 
@@ -67,7 +74,7 @@ class Layout:
     bends: list[list[tuple[float, float]]]
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Drawing:
     """Boxes and lines.
 
@@ -82,7 +89,7 @@ class Drawing:
     layout: int
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class ModulePart:
     """A module of the source program, or some neighboring nodes of one that has too many.
 
@@ -99,7 +106,7 @@ class ModulePart:
     undrawn: int
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class CloseUp:
     """The nodes around one node, drawn open."""
 
@@ -107,7 +114,7 @@ class CloseUp:
     drawing: Drawing
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class GraphPart:
     """A model's graph, and the bodies of its nodes; the lists of nodes run in parallel, those in bodies last.
 
@@ -144,7 +151,7 @@ class GraphPart:
     left_out: int
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Measure:
     """Numbers along a model; the lists run in parallel, in the order of the graph.
 
@@ -171,7 +178,7 @@ class Measure:
     log: bool = True
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Mark:
     """What is to be said of a node, and as which kind it is drawn."""
 
@@ -181,7 +188,7 @@ class Mark:
     text: str
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Picture:
     """Numbers as bytes: 0 is `low`, 254 is `high`, 255 is not finite; base64, row by row."""
 
@@ -192,7 +199,7 @@ class Picture:
     pixels: str
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Histogram:
     """Counts between edges, of both sides."""
 
@@ -201,7 +208,7 @@ class Histogram:
     reference: list[int]
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class WorstElement:
     """An element that differs much."""
 
@@ -211,7 +218,7 @@ class WorstElement:
     difference: float
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class TensorPart:
     """A value: what the model computes, what it should be, and how they differ.
 
@@ -231,7 +238,7 @@ class TensorPart:
     worst: list[WorstElement]
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Table:
     """Rows of text; each may belong to a node.
 
@@ -247,7 +254,7 @@ class Table:
     left_out: int = 0
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class Page:
     """All that a page shows.
 

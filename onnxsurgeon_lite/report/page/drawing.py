@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
@@ -37,6 +37,22 @@ class Sketch:
     def add(self, start: Box, end: Box, value: int) -> None:
         """Let a value run from one box to another."""
         self.lines.setdefault((self.boxes[start], self.boxes[end]), {})[value] = None
+
+
+def sketched(reads: Mapping[int, Iterable[int]], makes: Mapping[int, Iterable[int]]) -> Sketch:
+    """Return nodes with the values between them; what others make enters, what none of them reads leaves."""
+    sketch = Sketch(("node", node) for node in reads)
+    makers = {value: node for node, made in makes.items() for value in made}
+    read = set[int]()
+    for reader, values in reads.items():
+        for value in values:
+            read.add(value)
+            start: Box = ("node", makers[value]) if value in makers else ("in", value)
+            sketch.add(start, ("node", reader), value)
+    for value, maker in makers.items():
+        if value not in read:
+            sketch.add(("node", maker), ("out", value), value)
+    return sketch
 
 
 class Draftsman:

@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 
@@ -12,8 +12,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex, node_id
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart
-from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Numbers, Sketch
+from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart, plain_record
+from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Numbers, Sketch, sketched
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, has_bodies, learn_types, texts
 
 _MOST = 64  # boxes in a drawing, besides what enters and leaves
@@ -126,7 +126,7 @@ def _alike_part(
     )
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class _Place:
     """The main graph or a body, whose nodes are numbered one after the other.
 
@@ -302,7 +302,7 @@ class _Edges:
         return found
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class _Module:
     """A module that is being filled.
 
@@ -343,7 +343,7 @@ class _Module:
         return ModulePart(self.path, self.label, self.class_name, self.parent, drawing, undrawn)
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class _Tree:
     """Modules, the whole model first, and where each node is in them.
 
@@ -534,17 +534,5 @@ def _close_up(places: Sequence[_Place], node: int, edges: _Edges, draftsman: Dra
         wider = edges.around(node, place, radius)
         if len(wider) <= _NEAR:
             near = wider
-    sketch = Sketch(("node", each) for each in near)
-    chosen = set(near)
-    read = set[int]()
-    for reader in near:
-        for value in edges.reads[reader]:
-            read.add(value)
-            maker = edges.makers.get(value)
-            start: Box = ("node", maker) if maker in chosen and maker is not None else ("in", value)
-            sketch.add(start, ("node", reader), value)
-    for maker in near:
-        for value in edges.makes[maker]:
-            if value not in read:
-                sketch.add(("node", maker), ("out", value), value)
-    return CloseUp(node, draftsman.draw(sketch))
+    reads, makes = ({each: ends[each] for each in near} for ends in (edges.reads, edges.makes))
+    return CloseUp(node, draftsman.draw(sketched(reads, makes)))

@@ -2,12 +2,19 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.names import is_count
-from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node, Number, Table
+from onnxsurgeon_lite.report.page.data import (
+    Mark,
+    MarkKind,
+    Measure,
+    Node,
+    Number,
+    Table,
+    plain_record,
+)
 from onnxsurgeon_lite.report.tables import Rows
 
 if TYPE_CHECKING:
@@ -33,7 +40,7 @@ def node_of(node_id: Node) -> Node:
     return node_id if position >= 0 and "/" in node_id else position
 
 
-def marks_of(kind: MarkKind, found: Iterable[tuple[str, str]], graph: int = 0) -> list[Mark]:
+def marks_of(kind: MarkKind, found: Iterable[tuple[Node, str]], graph: int = 0) -> list[Mark]:
     """Return the marks of nodes, given as (id, what is to be said)."""
     places = ((node_of(node_id), text) for node_id, text in found)
     return [Mark(graph, node, kind, text) for node, text in places if node != -1]
@@ -76,7 +83,7 @@ def largest(index: GraphIndex, sizes: Mapping[str, tuple[float, bool]], limit: f
     )
 
 
-@dataclass(eq=False, repr=False)
+@plain_record
 class NodeNumber:
     """A number of a node."""
 

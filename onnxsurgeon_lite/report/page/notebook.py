@@ -18,7 +18,7 @@ from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.page import Sight, page_of
 from onnxsurgeon_lite.report.page.data import Layout, Measure, TensorPart
-from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Sketch
+from onnxsurgeon_lite.report.page.drawing import Draftsman, Numbers, sketched
 from onnxsurgeon_lite.report.page.picture import picture, png
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in
@@ -161,27 +161,15 @@ def graph_svg(nodes: Nodes) -> str:
     """Draw nodes with the values between them; '' for none, too many, or without igraph."""
     if not 0 < len(nodes) <= _MOST or find_spec("igraph") is None:
         return ""
-    values = dict[str, int]()
+    values = Numbers[str]()
     # values between the nodes are lines; others enter or leave as boxes of their own
-    sketch = Sketch(("node", node.position) for node in nodes)
-    chosen = set(nodes.positions)
-    read = set[str]()
-    for node in nodes:
-        for value in node.inputs:
-            if value.kind != "initializer":
-                number = values.setdefault(value.name, len(values))
-                producer = value.producer
-                read.add(value.name)
-                within = producer is not None and producer.position in chosen
-                start: Box = ("node", producer.position) if producer and within else ("in", number)
-                sketch.add(start, ("node", node.position), number)
-    for node in nodes:
-        for value in node.outputs:
-            if value.name not in read:
-                number = values.setdefault(value.name, len(values))
-                sketch.add(("node", node.position), ("out", number), number)
+    reads = {
+        node.position: [values[v.name] for v in node.inputs if v.kind != "initializer"]
+        for node in nodes
+    }
+    makes = {node.position: [values[v.name] for v in node.outputs] for node in nodes}
     draftsman = Draftsman()
-    drawing = draftsman.draw(sketch)
+    drawing = draftsman.draw(sketched(reads, makes))
     names = list(values)
     titles = {node.position: (node.op_type, node.name, node.title) for node in nodes}
     labels = [

@@ -123,8 +123,9 @@ _LEFT: "Columns[Unmatched]" = {
 
 
 def _unmatched(found: "list[Unmatched]", makers: dict[str, int], graph: int) -> list[data.Mark]:
-    named = [(each.name, makers[each.name]) for each in found if each.name in makers]
-    return [data.Mark(graph, node, "unmatched", f"{name!r} has no partner") for name, node in named]
+    names = [each.name for each in found if each.name in makers]
+    said = ((makers[name], f"{name!r} has no partner") for name in names)
+    return marks_of("unmatched", said, graph)
 
 
 def comparison_page(result: SetComparison, sight: Sight) -> data.Page:

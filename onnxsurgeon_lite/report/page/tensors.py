@@ -20,7 +20,6 @@ Numbers = NDArray[np.float64]
 
 
 def tensor_part(
-    graph: int,
     node: int,
     name: str,
     actual: RunValue,
@@ -30,7 +29,7 @@ def tensor_part(
     """Return a value as pictures; None for what is empty, a sequence, or no numbers.
 
     Args:
-        graph, node: what makes it; -1 for an input.
+        node: what makes it, in the first graph; -1 for an input.
     """
     # both pictures have one scale, so that they can be compared by eye
     sides = _numbers(actual), _numbers(reference)
@@ -46,7 +45,7 @@ def tensor_part(
     dtype = getattr(reference if actual is None else actual, "dtype", "")
     pictures = [None if side is None else _picture(side, low, high) for side in sides]
     return TensorPart(
-        graph=graph,
+        graph=0,
         node=node,
         name=name,
         says=f"{dtype} {list(known[0].shape)}{_gap(error, compared)}",

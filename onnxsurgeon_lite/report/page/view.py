@@ -36,11 +36,7 @@ Session = tuple[Tensors | None, Tensors | None, Recipe, Tolerance | None]
 """Feeds, references, how inputs are made, and what tensors may differ by."""
 
 
-def _nothing() -> None:
-    """End nothing."""
-
-
-@dataclass(repr=False)
+@dataclass
 class View(Shown):
     """A page that can be opened; a context manager.
 
@@ -50,7 +46,7 @@ class View(Shown):
 
     address: str
     is_served: bool = False
-    end: Callable[[], None] = hidden(_nothing)
+    end: Callable[[], None] = hidden(lambda: None)
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +141,7 @@ def _part(dbg: Debugger, node: int, name: str) -> data.TensorPart | None:
     known = dbg.references is not None and name in dbg.references
     reference = dbg.references.read(name) if known and dbg.references is not None else None
     compared = next(iter(reading.comparisons.values()), None)
-    return tensor_part(0, node, name, reading.value, reference, compared)
+    return tensor_part(node, name, reading.value, reference, compared)
 
 
 _LARGEST = 1 << 28  # bytes

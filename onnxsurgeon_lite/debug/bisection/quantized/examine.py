@@ -10,7 +10,6 @@ from onnx import ModelProto
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import is_bias_scale
 from onnxsurgeon_lite.debug.bisection.quantized.grids import (
     Parameter,
-    Saturation,
     UnlikeBias,
     parameters_of,
     saturations,
@@ -25,7 +24,6 @@ from onnxsurgeon_lite.debug.bisection.quantized.shaking import Errors, shaken, s
 from onnxsurgeon_lite.debug.result import Finding, Verdict
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
-from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.shown import Progress
@@ -279,7 +277,10 @@ class Examination:
             if behind.get(found.value, found.value) in wrong:
                 continue
             if found.fault:
-                finding = Finding("saturated", found.because, self._wider(found))
+                # the edits give the quantizer the range that it needs
+                numbers = zip(found.node.input[1:], (found.scale, found.zero), strict=False)
+                edits = tuple(SetConstant(name, number) for name, number in numbers if name)
+                finding = Finding("saturated", found.because, edits)
                 made = found.value if found.value in producer else found.node.output[0]
                 yield Fault(made, producer[made], [finding])
             else:
@@ -288,11 +289,6 @@ class Examination:
             most = max(little, key=lambda found: found.outside / found.elements)
             count = f"{len(little)} value{'s are' * (len(little) > 1) or ' is'}"
             self.notes.append(f"{count} saturated a little, most {most.value!r}: {most.because}")
-
-    def _wider(self, found: Saturation) -> tuple[Pass, ...]:
-        """Return the edits that give a quantizer the range that it needs."""
-        numbers = zip(found.node.input[1:], (found.scale, found.zero), strict=False)
-        return tuple(SetConstant(name, number) for name, number in numbers if name)
 
     def _of_bias(self, unlike: UnlikeBias, narrow: Container[str]) -> Iterator[Fault]:
         """Yield the fault whose correction brings the node closest to the reference: its weight, bias or input.

@@ -19,6 +19,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     DType,
     Wide,
+    by_channel,
     from_array,
     is_array,
     is_float,
@@ -245,7 +246,7 @@ def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) ->
     if not inside.any() or np.abs(error[inside]).max() <= _HALF + 1e-2:
         return None
     axis = grid.axis if grid.scale.ndim == 1 else None
-    rows = [_rows(np.where(inside, a, 0.0), axis) for a in (error, steps, wide(inside))]
+    rows = [by_channel(np.where(inside, a, 0.0), axis) for a in (error, steps, wide(inside))]
     power, count = (rows[1] ** 2).sum(1), rows[2].sum(1)
     slope = np.divide((rows[0] * rows[1]).sum(1), power, out=np.zeros(len(power)), where=power > 0)
     shift = np.divide(rows[0].sum(1), count, out=np.zeros(len(count)), where=count > 0)
@@ -275,12 +276,6 @@ def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) ->
         f"fits the float model's weight{more}"
     )
     return Finding("wrong scale", because)
-
-
-def _rows(array: Wide, axis: int | None) -> Wide:
-    if axis is None:
-        return array.reshape(1, -1)
-    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
 
 @dataclass(frozen=True)
@@ -384,12 +379,10 @@ def steps_to(reference: Wide, actual: Wide, moved: Wide, like: Wide, axis: int) 
     # Actual value `a`, and `m` with the parameter moved one step: k steps give a + k (m - a). The k that comes closest
     # to the reference r, by least squares, is (m - a)(r - a) / (m - a)^2, for each channel.
     step, wanted = moved - actual, reference - actual
-    if like.size == 1:
-        step, wanted = step.reshape(1, -1), wanted.reshape(1, -1)
-    elif like.ndim == 1 and step.ndim > axis and step.shape[axis] == like.size:
-        step, wanted = (np.moveaxis(a, axis, 0).reshape(like.size, -1) for a in (step, wanted))
-    else:
+    each = like.ndim == 1 and step.ndim > axis and step.shape[axis] == like.size
+    if like.size != 1 and not each:
         return None
+    step, wanted = (by_channel(a, None if like.size == 1 else axis) for a in (step, wanted))
     power = (step * step).sum(1)
     found = np.zeros(like.size)
     np.divide((step * wanted).sum(1), power, out=found, where=power > 0)

@@ -15,7 +15,15 @@ from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.observe import original
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, from_array, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    DType,
+    Wide,
+    by_channel,
+    from_array,
+    numpy_dtype,
+    type_of,
+)
 from onnxsurgeon_lite.tensors.grid import Grid
 
 # Limits, in standard deviations of what the same measure gives for rounding alone.
@@ -47,8 +55,7 @@ class Errors:
         found = _measures(*(array.reshape(1, -1) for array in given))
         if error.ndim and error.size:
             last = min(axis, error.ndim - 1)
-            channels = error.shape[last]
-            parts = (np.moveaxis(array, last, 0).reshape(channels, -1) for array in given)
+            parts = (by_channel(array, last) for array in given)
             found = list(map(np.concatenate, zip(found, _measures(*parts), strict=True)))
         rms, mean, along, *others = found
         return cls(rms, mean, along, tuple(others))
