@@ -24,7 +24,6 @@ from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import (
     FUNCTION_PATH,
     MAIN,
-    Body,
     GraphIndex,
     function_path,
     opset_versions,
@@ -78,10 +77,9 @@ def place_of(index: GraphIndex, name: str, called: bool = False) -> tuple[str, s
     if name in index:  # a name of the main graph may look like a path
         return path, name
     # `fn:domain::name/q`: begin in that function
-    for function in index.model.proto.functions if name.startswith(FUNCTION_PATH) else ():
-        if name.startswith(f"{function_path(function)}/"):
-            path, holder = function_path(function), function
-            name = name.removeprefix(f"{path}/")
+    if (function := _function_around(index.model.proto, name)) is not None:
+        path, holder = function_path(function), function
+        name = name.removeprefix(f"{path}/")
     # One body further inside in each round.
     while inside := BodyName.of(name):
         node = holder.node[inside.position] if inside.position < len(holder.node) else NodeProto()
@@ -117,31 +115,38 @@ def enter(index: GraphIndex, name: str) -> tuple[GraphIndex, str]:
 
 def as_called(index: GraphIndex, name: str) -> str:
     """Return a name in a function (`fn:local::f/q`) as the first call of the function has it (`@4/function/q`)."""
-    for function in index.model.proto.functions if name.startswith(FUNCTION_PATH) else ():
-        path = function_path(function)
-        if name.startswith(f"{path}/") and name not in index:
-            return f"{_a_call(index, path)}/{name.removeprefix(f'{path}/')}"
-    return name
+    function = _function_around(index.model.proto, name)
+    if function is None or name in index:
+        return name
+    rest = name.removeprefix(function_path(function))
+    return f"{_a_call(index, function)}{rest}"
 
 
-def _a_call(index: GraphIndex, function: str) -> str:
+def _function_around(proto: ModelProto, name: str) -> FunctionProto | None:
+    """Return the function in which a name is, by its path: `fn:domain::name/q`."""
+    functions = proto.functions if name.startswith(FUNCTION_PATH) else ()
+    # names of functions may have slashes: the longest path that fits
+    around = (f for f in functions if name.startswith(f"{function_path(f)}/"))
+    return max(around, key=lambda f: len(function_path(f)), default=None)
+
+
+def _a_call(index: GraphIndex, function: FunctionProto) -> str:
     """Return the path of a function as the first node that calls it has it.
 
     Raises:
         UnknownNameError: no node calls it.
     """
     check_functions(index.model.proto)
-    key = next(function_key(f) for f in index.model.proto.functions if function_path(f) == function)
+    key = function_key(function)
     # the main graph, then bodies and functions
     for body in index.every_body:
         for position, node in enumerate(body.nodes):
             if call_key(node) == key:
-                caller, inside, deeper = body.path.partition("/@")
-                # the call is in another function: name that one's first call, too
-                if caller.startswith(FUNCTION_PATH):
-                    caller = _a_call(index, caller)
-                return f"{Body(caller + inside + deeper, ()).node_id(position)}/{FUNCTION}"
-    raise UnknownNameError(function, f"graph {index.graph.name!r}", (), kind="call of")
+                # the call may be in another function: name that one's first call, too
+                return f"{as_called(index, body.node_id(position))}/{FUNCTION}"
+    raise UnknownNameError(
+        function_path(function), f"graph {index.graph.name!r}", (), kind="call of"
+    )
 
 
 def iterations_of(name: str) -> tuple[str, tuple[int, ...]]:
@@ -264,11 +269,9 @@ def graphs_below(index: GraphIndex, path: str = "") -> Iterator[tuple[str, Graph
 def graph_at(proto: ModelProto, path: str) -> GraphProto | FunctionProto:
     """Return the graph, body or function of a path."""
     target: GraphProto | FunctionProto = proto.graph
-    head, _, rest = path.partition("/@")
     # `fn:domain::name/@3/body`: begin in the function
-    for function in proto.functions if path.startswith(FUNCTION_PATH) else ():
-        if function_path(function) == head:
-            target, path = function, f"@{rest}" if rest else ""
+    if (function := _function_around(proto, f"{path}/")) is not None:
+        target, path = function, path[len(function_path(function)) + 1 :]
     for position, body in _steps(path):
         target = dict(walk.bodies(target.node[position]))[body]
     return target

@@ -1,9 +1,8 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 from typing import SupportsInt, cast
 
@@ -131,6 +130,16 @@ def _takes(
     return fits and required <= set(attributes) <= schema.attributes.keys()
 
 
+CONSTANTS = {
+    "value_float": (TensorProto.FLOAT, "f", "float_data"),
+    "value_floats": (TensorProto.FLOAT, "floats", "float_data"),
+    "value_int": (TensorProto.INT64, "i", "int64_data"),
+    "value_ints": (TensorProto.INT64, "ints", "int64_data"),
+    "value_string": (TensorProto.STRING, "s", "string_data"),
+    "value_strings": (TensorProto.STRING, "strings", "string_data"),
+}
+"""Attribute of a Constant -> the dtype of its tensor, and the fields of both that hold the numbers."""
+
 UNSETTLED: ContextVar[set[str] | None] = ContextVar("UNSETTLED", default=None)
 """Between the steps of a pipeline: the values whose types do not fit so far. With None a misfit is an error."""
 
@@ -202,22 +211,31 @@ def _check_attributes(schema: Schema, node: NodeProto, what: str) -> None:
 
 
 def _check_known_attributes(schema: Schema, node: NodeProto, what: str) -> None:
+    types, required = _attributes_of(schema.name, schema.since_version, schema.domain)
     given = by_name(node.attribute)
-    missing = [n for n, a in schema.attributes.items() if a.required and n not in given]
+    missing = [name for name in required if name not in given]
     if missing:
         raise EditError(
             f"{what}: {schema.name} needs attribute {', '.join(map(repr, missing))}",
             f"add it: {missing[0]}=VALUE",
         )
-    for name in given.keys() & schema.attributes.keys():
-        attribute, expected = given[name], attribute_type(schema, name)
-        # a reference is filled in by a call
-        if attribute.type != expected and not attribute.ref_attr_name:
+    for name in given.keys() & types.keys():
+        attribute, expected = given[name], types[name]
+        # a reference is filled in by a call, and old files have no types
+        if attribute.type not in (expected, 0) and not attribute.ref_attr_name:
             kind, has = type_text(expected), type_text(attribute.type)
             raise EditError(
                 f"{what}: attribute {name!r} of {schema.name} has type {kind}, not {has}",
                 f"give it as {kind}",
             )
+
+
+@cache
+def _attributes_of(operator: str, version: int, domain: str) -> tuple[dict[str, int], list[str]]:
+    """Return the types of an operator's attributes, and which it requires: ONNX answers slowly."""
+    schema = defs.get_schema(operator, version, domain)
+    types = {name: attribute_type(schema, name) for name in schema.attributes}
+    return types, [name for name, attribute in schema.attributes.items() if attribute.required]
 
 
 def checked(model: Model) -> GraphIndex:
@@ -248,12 +266,17 @@ def require_schemas(index: GraphIndex) -> None:
         imported = versions.get(body.path.partition("/@")[0], own)
         nodes = list(body.nodes)
         table = NodeTable(nodes) if body.path else index.table
-        formals = {kind: _formal_of(imported, *kind) for kind in set(table.kinds)}
-        for position, node in _unlike(table, nodes, formals):
-            formal = formals[node.op_type, node.domain]
+        schemas = {}
+        for operator, named in set(table.kinds):
+            domain = plain_domain(named)
+            schemas[operator, named] = find_schema(operator, imported.get(domain, 0), domain)
+        for position, node in _unlike(table, nodes, schemas):
+            schema, what = (
+                schemas[node.op_type, node.domain],
+                described(node, body.node_id(position)),
+            )
             # a call has no schema
-            if formal is not None and call_key(node) not in called and not formal.fits(node):
-                schema, what = formal.schema, described(node, body.node_id(position))
+            if schema is not None and call_key(node) not in called:
                 try:
                     _check_counts(schema, node, what)
                     _check_known_attributes(schema, node, what)
@@ -271,7 +294,9 @@ def _bodies_fit(node: NodeProto) -> bool:
     # a Loop's body returns the condition, too
     given, first = len(node.input), int(node.op_type == "Loop")
     # a Scan of opset 8 has an input more
-    takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}[node.op_type]
+    takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}.get(node.op_type)
+    if takes is None or not is_standard(node):
+        return True
     bodies = [body for _, body in walk.bodies(node)]
     made = [len(body.output) - first for body in bodies] or [len(node.output)]
     # branches make the same number of values, at least as many as the node names
@@ -288,11 +313,11 @@ def has_dangling(index: GraphIndex) -> bool:
 def _unlike(
     table: NodeTable,
     nodes: Sequence[NodeProto],
-    formals: "Mapping[tuple[str, str], _Formal | None]",
+    schemas: Mapping[tuple[str, str], Schema | None],
 ) -> Iterator[tuple[int, NodeProto]]:
     """Yield (position, node), the first of each operator, number of values and attributes."""
     # others have none that count
-    with_attributes = {kind for kind, formal in formals.items() if formal and formal.attributes}
+    with_attributes = {kind for kind, schema in schemas.items() if schema and schema.attributes}
     known = set[Hashable]()
     every = zip(nodes, table.kinds, table.reads, table.makes, strict=True)
     for position, (node, kind, reads, makes) in enumerate(every):
@@ -302,50 +327,6 @@ def _unlike(
         if alike not in known:
             known.add(alike)
             yield position, node
-
-
-@dataclass(frozen=True)
-class _Formal:
-    """What an operator takes, to be asked of every node of a model."""
-
-    schema: Schema
-    inputs: range
-    outputs: range
-    attributes: Mapping[str, int]
-    required: Set[str]
-    bodies: bool
-
-    def fits(self, node: NodeProto) -> bool:
-        """Return whether a node has that; attributes that the operator lacks do not matter."""
-        given = {a.name: a.type for a in node.attribute if a.type and not a.ref_attr_name}
-        return (
-            len(node.input) in self.inputs
-            and len(node.output) in self.outputs
-            and all(self.attributes.get(name, kind) == kind for name, kind in given.items())
-            and (not self.bodies or _bodies_fit(node))
-            and (self.required <= given.keys() or self.required <= {a.name for a in node.attribute})
-        )
-
-
-def _formal_of(imported: Mapping[str, int], operator: str, domain: str) -> _Formal | None:
-    domain = plain_domain(domain)
-    return _formal(operator, imported.get(domain, 0), domain)
-
-
-@cache
-def _formal(operator: str, version: int, domain: str) -> _Formal | None:
-    """Return what an operator takes; None if that version of its domain has no such operator."""
-    schema = find_schema(operator, version, domain)
-    if schema is None:
-        return None
-    return _Formal(
-        schema,
-        range(schema.min_input, schema.max_input + 1),
-        range(schema.min_output, schema.max_output + 1),
-        {name: attribute_type(schema, name) for name in schema.attributes},
-        {name for name, attribute in schema.attributes.items() if attribute.required},
-        not domain and operator in ("If", "Loop", "Scan"),
-    )
 
 
 def schema_at(operator: str, version: int) -> Schema:
@@ -367,7 +348,6 @@ def _check_types(
     schema: Schema, node: NodeProto, types: Mapping[str, TypeProto], what: str
 ) -> None:
     """Check that the operator takes each input's element type, and that inputs of one type variable agree."""
-    allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     bound = dict[str, str]()  # type variable -> the type that the first of its inputs has
     for slot, name in enumerate(node.input):
         # the last formal input stands for all further ones
@@ -376,18 +356,34 @@ def _check_types(
         text = _type_string(kind) if kind is not None else ""
         if not text:
             continue
-        if text not in allowed.get(formal.type_str, {formal.type_str}):
+        if text not in allowed_types(schema, formal.type_str):
             raise EditError(
                 f"{what}: input {name!r} has type {text}, which {schema.name} does not take",
                 "insert a Cast before it",
             )
         # some variadic inputs may have different types
-        uniform = formal.type_str in allowed and formal.is_homogeneous
-        if uniform and bound.setdefault(formal.type_str, text) != text:
+        if formal.is_homogeneous and bound.setdefault(formal.type_str, text) != text:
             raise EditError(
                 f"{what}: input {name!r} has type {text}, another input of {schema.name} has {bound[formal.type_str]}",
                 "insert a Cast before it",
             )
+
+
+@cache
+def allowed_types(schema: Schema, variable: str) -> Sequence[str]:
+    """Return the types that a type variable of an operator can be; a type instead of one is itself."""
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    return allowed.get(variable, [variable])
+
+
+def allows(schema: Schema, variable: str, data_type: int) -> bool:
+    """Return whether a type variable of an operator can be a tensor of a dtype."""
+    return f"tensor({dtypes.dtype_name(data_type)})" in allowed_types(schema, variable)
+
+
+def variable_at(formals: Sequence[Schema.FormalParameter], slot: int) -> str:
+    """Return the type variable of an input or output; the last one stands for all further ones."""
+    return formals[min(slot, len(formals) - 1)].type_str
 
 
 def _type_string(kind: TypeProto) -> str:
@@ -458,33 +454,13 @@ def constant_of(node: NodeProto) -> TensorProto | None:
 
 
 def _held(attribute: AttributeProto) -> TensorProto | None:
-    match attribute.name:
-        case "value" if attribute.type == AttributeProto.TENSOR:
-            tensor: TensorProto = attribute.t
-            return tensor
-        case "value_float":
-            return _tensor(TensorProto.FLOAT, [attribute.f], [])
-        case "value_int":
-            return _tensor(TensorProto.INT64, [attribute.i], [])
-        case "value_floats":
-            return _tensor(TensorProto.FLOAT, attribute.floats)
-        case "value_ints":
-            return _tensor(TensorProto.INT64, attribute.ints)
-        case "value_string":
-            return TensorProto(data_type=TensorProto.STRING, string_data=[attribute.s])
-        case "value_strings":
-            strings = attribute.strings
-            return TensorProto(
-                data_type=TensorProto.STRING, dims=[len(strings)], string_data=strings
-            )
-    return None
-
-
-def _tensor(
-    data_type: int, numbers: Iterable[float], dims: Iterable[int] | None = None
-) -> TensorProto:
-    values = list(numbers)
-    shape = [len(values)] if dims is None else list(dims)
-    if data_type == TensorProto.FLOAT:
-        return TensorProto(data_type=data_type, dims=shape, float_data=values)
-    return TensorProto(data_type=data_type, dims=shape, int64_data=[int(v) for v in values])
+    if attribute.name == "value" and attribute.type == AttributeProto.TENSOR:
+        tensor: TensorProto = attribute.t
+        return tensor
+    if attribute.name not in CONSTANTS:
+        return None
+    data_type, field, stored = CONSTANTS[attribute.name]
+    numbers, many = getattr(attribute, field), attribute.name.endswith("s")
+    made = TensorProto(data_type=data_type, dims=[len(numbers)] if many else [])
+    getattr(made, stored).extend(numbers if many else [numbers])
+    return made

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 
 from onnxsurgeon_lite.errors import BuildError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import Schema, check_node, schema_of
+from onnxsurgeon_lite.graph.schemas import Schema, allowed_types, check_node, schema_of, variable_at
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import AttributeValue
@@ -228,13 +228,9 @@ class _Writer:
         usual = TensorProto.FLOAT if np.asarray(number).dtype.kind == "f" else TensorProto.INT64
         if schema is None:
             return usual
-        # the last formal input may be repeated
-        formals = [
-            schema.inputs[min(n, len(schema.inputs) - 1)].type_str for n in range(len(names))
-        ]
-        allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+        formals = [variable_at(schema.inputs, n) for n in range(len(names))]
         # a slot with one allowed dtype, such as the int64 shape of Reshape
-        kinds = list(allowed.get(formals[slot], [formals[slot]]))
+        kinds = allowed_types(schema, formals[slot])
         if len(kinds) == 1:
             return dtypes.data_type_of(kinds[0].removeprefix("tensor(").removesuffix(")"))
         # else as the other operands of the same type variable

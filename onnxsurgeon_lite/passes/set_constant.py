@@ -8,7 +8,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import check_node, held
+from onnxsurgeon_lite.graph.schemas import CONSTANTS, check_node, held
 from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -165,34 +165,27 @@ def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None
 def fill(node: NodeProto, new: TensorProto) -> None:
     """Put a tensor into a Constant node, in its present attribute if that can hold it."""
     attribute = next(a for a in node.attribute if a.name.startswith("value"))
-    # the numbers as Python has them
-    numbers = new.float_data[:] + new.int64_data[:]
-    match attribute.name:
-        case "value":
-            # "value": the tensor keeps the name that it had, or none
-            named = attribute.t.HasField("name")
-            new.name = attribute.t.name
-            attribute.t.CopyFrom(new)
-            if not named:
-                attribute.t.ClearField("name")
-        case "value_float" if not new.dims:
-            attribute.f = numbers[0]
-        case "value_int" if not new.dims:
-            attribute.i = int(numbers[0])
-        case "value_floats" if len(new.dims) == 1:
-            attribute.floats[:] = numbers
-        case "value_ints" if len(new.dims) == 1:
-            attribute.ints[:] = map(int, numbers)
-        case "value_string" if not new.dims:
-            attribute.s = new.string_data[0]
-        case "value_strings" if len(new.dims) == 1:
-            attribute.strings[:] = new.string_data
-        # the attribute cannot hold them: a tensor in its place
-        case _:
-            attribute.Clear()
-            attribute.name, attribute.type = "value", AttributeProto.TENSOR
-            attribute.t.CopyFrom(new)
-            attribute.t.name = ""
+    data_type, field, stored = CONSTANTS.get(attribute.name, (0, "", ""))
+    many = attribute.name.endswith("s")
+    if attribute.name == "value":
+        # the tensor keeps the name that it had, or none
+        named = attribute.t.HasField("name")
+        new.name = attribute.t.name
+        attribute.t.CopyFrom(new)
+        if not named:
+            attribute.t.ClearField("name")
+    elif new.data_type == data_type and len(new.dims) == many:
+        numbers = getattr(new, stored)
+        if many:
+            getattr(attribute, field)[:] = numbers
+        else:
+            setattr(attribute, field, numbers[0])
+    # the attribute cannot hold them: a tensor in its place
+    else:
+        attribute.Clear()
+        attribute.name, attribute.type = "value", AttributeProto.TENSOR
+        attribute.t.CopyFrom(new)
+        attribute.t.name = ""
 
 
 def _shown(tensor: TensorProto) -> str:

@@ -10,7 +10,7 @@ from onnx import NodeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import Schema, constant, schema_of
+from onnxsurgeon_lite.graph.schemas import allows, constant, schema_of, variable_at
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, copied, is_standard
 from onnxsurgeon_lite.names import listed
@@ -223,7 +223,7 @@ class _Moving:
         schema = schema_of(self.index, node) if is_standard(node) else None
         if schema is None or node.op_type not in _MOVING:
             return False
-        return _allows(schema, schema.inputs[0].type_str, self.new)
+        return allows(schema, schema.inputs[0].type_str, self.new)
 
     def _takes(self, node: NodeProto, slot: int) -> bool:
         """Return whether a node takes the new dtype without a Cast, and computes the same."""
@@ -231,12 +231,7 @@ class _Moving:
         one, two = map(dtypes.numpy_dtype, (self.new, self.old))
         if schema is None or not np.can_cast(one, two, "safe"):
             return False
-        variable = schema.inputs[min(slot, len(schema.inputs) - 1)].type_str
+        variable = variable_at(schema.inputs, slot)
         others = [p.type_str for p in chain(schema.inputs, schema.outputs)]
         # no other input or output has this type variable, so nothing else changes with it
-        return others.count(variable) == 1 and _allows(schema, variable, self.new)
-
-
-def _allows(schema: Schema, variable: str, data_type: int) -> bool:
-    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-    return f"tensor({dtypes.dtype_name(data_type)})" in allowed.get(variable, [variable])
+        return others.count(variable) == 1 and allows(schema, variable, self.new)

@@ -8,7 +8,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import Schema, schema_of
+from onnxsurgeon_lite.graph.schemas import Schema, allowed_types, allows, schema_of, variable_at
 from onnxsurgeon_lite.graph.selecting.select import (
     select_node,
     select_nodes,
@@ -24,7 +24,6 @@ from onnxsurgeon_lite.surgery.constants import (
     read_numbers,
 )
 from onnxsurgeon_lite.surgery.edits import Taken, fresh
-from onnxsurgeon_lite.tensors import dtypes
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
@@ -194,19 +193,17 @@ def data_type_of_operand(
     if schema is None:
         known = [kind.tensor_type.elem_type for kind in others.values() if kind is not None]
         return known[0] if known else own
-    # the last formal input may be repeated
-    formal = [schema.inputs[min(place, len(schema.inputs) - 1)] for place in range(len(node.input))]
+
     if slot >= schema.max_input:
         raise EditError(f"{node.op_type} takes {schema.max_input} inputs", "give fewer")
-    variable = formal[slot].type_str
+    variable = variable_at(schema.inputs, slot)
     # an operand of the same type variable decides
     for place, name in enumerate(node.input):
         kind = others.get(name)
-        if kind is not None and formal[place].type_str == variable:
+        if kind is not None and variable_at(schema.inputs, place) == variable:
             return int(kind.tensor_type.elem_type)
     # else the dtype of the numbers, if the operator takes it, or the first that it takes
-    taken = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-    allowed = taken.get(variable, [variable])
-    if f"tensor({dtypes.dtype_name(own)})" in allowed or not allowed:
+    allowed = allowed_types(schema, variable)
+    if allows(schema, variable, own) or not allowed:
         return own
     return data_type_named(allowed[0].removeprefix("tensor(").removesuffix(")"))

@@ -33,8 +33,8 @@ _OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-    # by reference: `_equal` is defined below
-    ast.Eq: lambda one, two: _equal(one, two), ast.NotEq: lambda one, two: not _equal(one, two),
+    # by reference: `equal` is defined below
+    ast.Eq: lambda one, two: equal(one, two), ast.NotEq: lambda one, two: not equal(one, two),
     ast.In: lambda one, two: one in two, ast.NotIn: lambda one, two: one not in two,
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., object]] = {
@@ -373,14 +373,19 @@ def _dims(kind: TypeProto, value: str) -> list[int | str]:
     ]
 
 
-def _equal(one: object, two: object) -> bool:
+def equal(one: object, two: object) -> bool:
+    """Return whether two things are equal, numbers as precisely as float32 holds them.
+
+    Raises:
+        Unknown: one is an open size, which may be equal to the other.
+    """
     if isinstance(one, str) or isinstance(two, str):
         # a symbol is equal to itself alone; to anything else it may be equal
         if one != two and (isinstance(one, _Open) or isinstance(two, _Open)):
             raise Unknown(f"{one} and {two} may be equal")
         return one == two
     if isinstance(one, list) and isinstance(two, list):
-        return len(one) == len(two) and all(map(_equal, one, two))
+        return len(one) == len(two) and all(map(equal, one, two))
     first, second = np.asarray(one), np.asarray(two)
     if not first.size or not second.size:
         return first.size == second.size

@@ -7,12 +7,19 @@ from functools import cache, cached_property
 from itertools import groupby
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto
+from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.operators import find_schema
-from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Conditions, misfit, number
+from onnxsurgeon_lite.graph.patterns.conditions import (
+    NOT_KNOWN,
+    Budget,
+    Conditions,
+    equal,
+    misfit,
+    number,
+)
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
 from onnxsurgeon_lite.model import by_name, copied, is_standard, plain_domain, walk
@@ -107,14 +114,7 @@ class _HeldConstants:
             want.type in (AttributeProto.FLOAT, AttributeProto.FLOATS)
         ):
             return None
-        found = AttributeProto(name=want.name, type=want.type)
-        if scalar:
-            setattr(found, "f" if want.type == AttributeProto.FLOAT else "i", array.item())
-        else:
-            (found.floats if want.type == AttributeProto.FLOATS else found.ints).extend(
-                array.tolist()
-            )
-        return found
+        return helper.make_attribute(want.name, array.item() if scalar else array.tolist())
 
     def _whole(self, want: AttributeProto, tensor: TensorProto) -> AttributeProto | None:
         """Return a tensor; if the pattern has one itself, that one where the numbers are the same."""
@@ -455,23 +455,19 @@ def find_all(matchers: Iterable[Matcher]) -> list[tuple[Rule, Match]]:
 
 
 def attribute_of(name: str, value: object) -> AttributeProto:
-    """Return an attribute that holds a number, a text or a list of them."""
-    numbers = np.asarray(value).tolist() if not isinstance(value, str) else value
-    found = AttributeProto(name=name)
-    match numbers:
-        case str():
-            found.type, found.s = AttributeProto.STRING, numbers.encode()
-        case bool() | int():
-            found.type, found.i = AttributeProto.INT, int(numbers)
-        case float():
-            found.type, found.f = AttributeProto.FLOAT, numbers
-        case [*items] if all(isinstance(item, int) for item in items):
-            found.type = AttributeProto.INTS
-            found.ints.extend(items)
-        case [*items]:
-            found.type = AttributeProto.FLOATS
-            found.floats.extend(items)
-    return found
+    """Return an attribute that holds a number, a text or a list of them.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    given = value if isinstance(value, str) else np.asarray(value).tolist()
+    try:
+        # an empty list does not say what it lists
+        return helper.make_attribute(
+            name, given, attr_type=None if given != [] else AttributeProto.INTS
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name!r} cannot be {value!r}", "write 3, 0.5, text or [1, 2]") from error
 
 
 def _is_constant(node: NodeProto) -> bool:
@@ -510,25 +506,12 @@ def _binds(want: AttributeProto, has: AttributeProto | None, bound: Attributes) 
 
 
 def _same(one: AttributeProto, two: AttributeProto) -> bool:
-    """Return whether two attributes have one value; floats up to the precision of the smaller type."""
+    """Return whether two attributes have one value; floats as conditions compare them."""
     if one is two:
         return True
     if one.type != two.type or one.ref_attr_name != two.ref_attr_name:
         return False
-    match one.type:
-        case AttributeProto.FLOAT:
-            return bool(np.isclose(one.f, two.f, rtol=1e-6, atol=0))
-        case AttributeProto.FLOATS:
-            return len(one.floats) == len(two.floats) and bool(np.allclose(one.floats, two.floats))
-        case AttributeProto.INT:
-            return bool(one.i == two.i)
-        case AttributeProto.INTS:
-            return bool(one.ints == two.ints)
-        case AttributeProto.STRING:
-            return bool(one.s == two.s)
-        case AttributeProto.TENSOR:
-            return bool(one.t == two.t)
-    return False
+    return equal(number(one), number(two))
 
 
 def _close(array: Array, wanted: Array) -> bool:

@@ -18,7 +18,7 @@ from os.path import exists
 from pathlib import Path
 from typing import TypeVar
 
-from onnx import FunctionProto, ModelProto
+from onnx import FunctionProto, GraphProto, ModelProto
 
 from onnxsurgeon_lite.errors import BuildError, ReferenceSetError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -218,9 +218,7 @@ def _for_each(rule: Rule, word: str, operators: str, budget: CopyBudget) -> Iter
     for operator in operators.replace(",", " ").split():
         sides = (rule.pattern, rule.replacement)
         budget.spend(sum(len(side.function.node) for side in sides if side))
-        pattern, new = (
-            side and side.with_operator(word, operator) for side in (rule.pattern, rule.replacement)
-        )
+        pattern, new = (side and side.with_operator(word, operator) for side in sides)
         assert pattern is not None
         yield replace(rule, pattern=pattern, replacement=new)
 
@@ -289,7 +287,8 @@ def _require_sound(name: str, pattern: PatternGraph) -> None:
             f"the pattern of rule {name!r} makes no {min(missing, default='value')!r}",
             "every output is made by a node of the pattern",
         )
-    GraphIndex.of(Model(_as_model(own))).require_sound()  # cycles
+    # cycles, for which the check takes a model
+    GraphIndex.of(Model(ModelProto(graph=GraphProto(node=own.node)))).require_sound()
 
 
 def _require_fit(name: str, pattern: PatternGraph, replacement: PatternGraph) -> None:
@@ -314,9 +313,3 @@ def _require_made(name: str, replacement: FunctionProto) -> None:
                     "write the nodes in the order in which they run",
                 )
         known.update(makes)
-
-
-def _as_model(function: FunctionProto) -> ModelProto:
-    model = ModelProto()  # only for the check of its order
-    model.graph.node.extend(function.node)
-    return model

@@ -6,15 +6,14 @@ from itertools import chain
 from onnx import NodeProto, defs
 
 from onnxsurgeon_lite.graph.operators import find_schema
+from onnxsurgeon_lite.graph.schemas import allowed_types, allows, variable_at
 from onnxsurgeon_lite.model import plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema
 
 
-@cache
-def _schema(op_type: str, version: int, domain: str) -> Schema | None:
-    return find_schema(op_type, version, domain)
+_schema = cache(find_schema)
 
 
 def schema_at(node: NodeProto, versions: dict[str, int]) -> Schema | None:
@@ -29,10 +28,7 @@ def can(schema: Schema | None, slot: int, is_input: bool, data_type: int) -> boo
     formals = (schema.inputs if is_input else schema.outputs) if schema is not None else ()
     if schema is None or not formals:
         return False
-    # a variadic operator repeats its last formal input
-    kind = formals[min(slot, len(formals) - 1)].type_str
-    # type parameter -> dtypes; a formal without a parameter names its type itself
-    return f"tensor({dtypes.dtype_name(data_type)})" in _allowed(schema).get(kind, (kind,))
+    return allows(schema, variable_at(formals, slot), data_type)
 
 
 def not_at(schema: Schema, data_type: int) -> str:
@@ -45,13 +41,8 @@ def not_at(schema: Schema, data_type: int) -> str:
     return f"{schema.name} has no {dtype}"
 
 
-@cache
-def _allowed(schema: Schema) -> dict[str, frozenset[str]]:
-    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
-
-
 def has_sequences(schema: Schema) -> bool:
     """Return whether an operator needs a sequence or an optional."""
-    allowed = _allowed(schema)
-    kinds = (allowed.get(f.type_str, {f.type_str}) for f in chain(schema.inputs, schema.outputs))
+    formals = chain(schema.inputs, schema.outputs)
+    kinds = (allowed_types(schema, formal.type_str) for formal in formals)
     return any(all(not text.startswith("tensor") for text in kind) for kind in kinds)

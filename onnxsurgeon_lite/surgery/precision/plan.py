@@ -11,7 +11,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 from onnxsurgeon_lite.errors import EditError, GraphError, UsageError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path, node_id, opset_versions
-from onnxsurgeon_lite.graph.schemas import checked, constant_of
+from onnxsurgeon_lite.graph.schemas import checked, constant_of, variable_at
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model, function_key, is_standard, walk
 from onnxsurgeon_lite.model.calls import FunctionKey
@@ -92,12 +92,10 @@ class Plan:
         versions = opset_versions(index.model.proto.opset_import)
         for position in index.order:
             scope.steps.append(self._step(scope, position, versions))
-        outputs = (
-            target.output if isinstance(target, FunctionProto) else [o.name for o in target.output]
-        )
+
         # Outputs of the main graph have the dtype that the user asked for; those of bodies and functions follow their
         # node.
-        for name in outputs:
+        for name in walk.output_names(target):
             if (site := scope.find(name)) is not None and site.scope is scope:
                 site.required = self.io if outer is None and not path else None
         return scope
@@ -334,15 +332,14 @@ def _bind(step: PrecisionStep, schema: Schema) -> None:
     """Let an output be narrow only if a narrow input gives it its dtype."""
     # A type parameter is bound by a narrow input: T of `Add (T, T) -> T`. An output whose parameter no such input
     # binds keeps its dtype.
-    inputs, outputs = schema.inputs, schema.outputs
     bound = {
-        inputs[min(slot, len(inputs) - 1)].type_str
+        variable_at(schema.inputs, slot)
         for slot, site in enumerate(step.inputs)
         if site is not None and step.takes[slot]
     }
     follows = step.node.op_type in _LIKE and all(a.name != "dtype" for a in step.node.attribute)
     step.makes = [
-        makes and (follows or outputs[min(slot, len(outputs) - 1)].type_str in bound)
+        makes and (follows or variable_at(schema.outputs, slot) in bound)
         for slot, makes in enumerate(step.makes)
     ]
 
