@@ -271,7 +271,6 @@ class _Graph:
         raise _NotToldError("no cache and no query of a known size")
 
     def _width(self, name: str) -> float:
-        self.index.learn_types([name])
         dims = dims_of(self.index.type_of(name))
         return float(dims[-1].dim_value) if dims else 0.0
 
@@ -363,11 +362,8 @@ class _Graph:
         return self._origin(str(self.embedding.input[0]))
 
     def _origin(self, name: str) -> str:
-        while name in self.index.producer:
-            node = self.index.nodes[self.index.producer[name]]
-            if node.op_type not in _PASSING:
-                break
-            name = _nth(node.input, 0)
+        while self.index.operator_of(name) in _PASSING:
+            name = _nth(self.index.nodes[self.index.producer[name]].input, 0)
         return name
 
     def size(self, axis: int) -> Found:

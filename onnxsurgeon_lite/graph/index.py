@@ -251,7 +251,7 @@ class GraphIndex:
 
     def made_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes make."""
-        return set(chain.from_iterable(map(self.table.makes.__getitem__, positions))) - {""}
+        return set(self.outputs_of(positions))
 
     def reading_only(self, values: Set[str]) -> list[int]:
         """Return the nodes that read something, and nothing but some values."""

@@ -42,6 +42,17 @@ def integer(node: NodeProto, name: str, default: int = 0) -> int:
     return next((a.i for a in node.attribute if a.name == name), default)
 
 
+def integers(node: NodeProto, name: str) -> list[int]:
+    """Return an attribute that is a list of integers; [] of a node without it."""
+    return next((list(a.ints) for a in node.attribute if a.name == name), [])
+
+
+def scan_layout(node: NodeProto, kind: str, count: int) -> tuple[list[int], list[int]]:
+    """Return the axes of what a Scan takes apart (`input`) or puts together (`output`), and 1 for what is reversed."""
+    axes, backwards = (integers(node, f"scan_{kind}_{what}") for what in ("axes", "directions"))
+    return axes or [0] * count, backwards or [0] * count
+
+
 def attributes_of(node: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node by their names."""
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}

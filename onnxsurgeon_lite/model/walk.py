@@ -110,11 +110,15 @@ def with_bodies(graph: GraphProto) -> list[NodeProto]:
 
 def _roots(model: ModelProto) -> list[GraphProto]:
     """Return the graphs that are not nested in a node of a graph."""
-    roots = [model.graph]
-    for training in model.training_info:
-        parts = ("initialization", "algorithm")
-        roots.extend(getattr(training, part) for part in parts if training.HasField(part))
-    return roots + list(inner(nodes(model.functions)))
+    return list(chain([model.graph], training(model), inner(nodes(model.functions))))
+
+
+def training(model: ModelProto) -> Iterator[GraphProto]:
+    """Yield the graphs of trainings."""
+    for info in model.training_info:
+        for part in ("initialization", "algorithm"):
+            if info.HasField(part):
+                yield getattr(info, part)
 
 
 def output_names(graph: GraphProto | FunctionProto) -> list[str]:

@@ -72,7 +72,7 @@ class Fold:
             changes, notes = fold(result, None, self.limit, index)
         # an If whose condition is constant now gives way to its branch, which may fold further
         if index.bodied:
-            result, taken, _ = straighten(result, 0)
+            result, taken, _, _ = straighten(result, 0)
             if taken:
                 after = self.edit(GraphIndex.of(result))
                 result, notes = after.model, list(after.notes)
@@ -509,8 +509,7 @@ def _idle(index: GraphIndex, gone: set[int]) -> set[str]:
     # all readers are gone
     idle = {name for name, users in readers.items() if gone.issuperset(users)}
     # scales and zero points of annotations stay
-    for annotation in index.graph.quantization_annotation:
-        idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
+    idle -= walk.annotating(index.graph)
     # a value that a node other than Constant makes is no constant to remove
     makers = {p for p in index.makers(idle) if index.nodes[p].op_type != "Constant"}
     inputs = {name for name in index.inputs if not constant(index, name)}

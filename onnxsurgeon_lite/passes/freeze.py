@@ -102,7 +102,7 @@ def _folded(
         # an If that gives way may leave further constants: as long as one does
         folded, notes = fold(result, known, limit)
         before = {tensor.name for tensor in result.graph.initializer}
-        result, taken, kept = straighten(result, unroll)
+        result, taken, kept, _ = straighten(result, unroll)
         changes += folded + taken
         if not taken:
             return result, changes, notes + kept

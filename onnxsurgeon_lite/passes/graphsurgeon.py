@@ -179,8 +179,7 @@ class Bridge:
         for name, value in node.attrs.items():
             if isinstance(value, gs.Graph):
                 body = kept.get(name, AttributeProto(name=name, type=AttributeProto.GRAPH))
-                kept[name] = AttributeProto()
-                kept[name].CopyFrom(body)
+                kept[name] = copied(body)
                 kept[name].g.CopyFrom(self._graph(value, visible))
             elif name not in before or before[name] != _frozen(value):
                 kept[name] = OnnxExporter.export_attributes({name: value})[0]
@@ -211,13 +210,11 @@ class Bridge:
         if not same and not isinstance(values, LazyValues):
             stored = self._model.array(original)
             same = stored.dtype == values.dtype and np.array_equal(stored, values)
-        result = TensorProto()
+        result = copied(original) if same else _exported(tensor)
         if same:
-            result.CopyFrom(original)
             result.name = tensor.name
-            return result
-        result.CopyFrom(_exported(tensor))
-        describe_like(result, original)
+        else:
+            describe_like(result, original)
         return result
 
     def _declared(
@@ -229,8 +226,7 @@ class Bridge:
         # name by which a tensor was imported
         old_names = {id(tensor): name for name, tensor in scope.tensors.items()}
         for tensor in tensors:
-            info = known.get(old_names.get(id(tensor), ""))
-            yield self._info(tensor, info)
+            yield self._info(tensor, known.get(old_names.get(id(tensor), "")))
 
     def _info(self, tensor: gs.Tensor, original: ValueInfoProto | None) -> ValueInfoProto:
         if original is None:

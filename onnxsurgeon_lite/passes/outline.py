@@ -208,9 +208,8 @@ def _rename(function: FunctionProto, names: Mapping[str, str]) -> None:
     rename_values(ModelProto(), body, names)
     function.input[:] = [names.get(name, name) for name in function.input]
     function.output[:] = [names.get(name, name) for name in function.output]
-    del function.node[:], function.value_info[:]
-    function.node.extend(body.node)
-    function.value_info.extend(body.value_info)
+    assign(function.node, body.node)
+    assign(function.value_info, body.value_info)
 
 
 def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:

@@ -26,25 +26,22 @@ _DOMAIN = "onnxsurgeon_lite.body"  # of functions that exist only until they are
 _AXES_ARE_INPUT = 13  # opset: the axes of Unsqueeze
 
 
-def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str]]:
-    """Replace what constants decide, in bodies too; return the model, the changes, and why loops stay.
+def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
+    """Replace what constants decide, in bodies too.
 
     Args:
         most: the iterations of a Loop that are written out at most; 0 keeps loops.
+
+    Returns:
+        The model, the changes, why loops stay, and the constants that decided something.
     """
-    model, changes, kept, _ = _straightened(model, most)
-    return model, changes, kept
-
-
-def _straightened(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
-    """Like `straighten`; return the constants that decided something, too."""
     model, changes, kept, deciding = _graph_straightened(model, most)
     # The main graph first, then every body: each is opened as a model of its own, and put back if it changed.
     index = GraphIndex.of(model)
     paths = [f"@{p}/{name}" for p in index.bodied for name, _ in walk.bodies(index.nodes[p])]
     for path in paths:
         body = OpenBody.of(index, path)
-        inner, made, left, read = _straightened(body.model, most)
+        inner, made, left, read = straighten(body.model, most)
         kept += left
         if made:
             model, _ = body.put_back(inner, ())

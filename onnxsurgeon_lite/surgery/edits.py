@@ -22,9 +22,7 @@ Nodes = MutableSequence[NodeProto]
 
 def defined(graph: GraphProto) -> Iterator[str]:
     """Yield the names that a graph itself defines: inputs, initializers, outputs of its nodes."""
-    yield from sources(graph)
-    for node in graph.node:
-        yield from filter(None, node.output[:])
+    return chain(sources(graph), walk.outputs(graph.node))
 
 
 def defined_inside(nodes: Iterable[NodeProto]) -> Iterator[str]:
@@ -88,10 +86,7 @@ def outside_names(index: GraphIndex) -> set[str]:
 
 def inner_names(proto: ModelProto, bodied: Iterable[NodeProto]) -> set[str]:
     """Return every value name in the bodies of some nodes and in the training graphs."""
-    bodies = list(walk.inner(bodied))
-    for info in proto.training_info:
-        bodies += (info.initialization, info.algorithm)
-    return names_in(bodies)
+    return names_in(chain(walk.inner(bodied), walk.training(proto)))
 
 
 def trained(proto: ModelProto) -> set[str]:

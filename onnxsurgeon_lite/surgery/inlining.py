@@ -82,9 +82,7 @@ def inline(model: Model, keys: Collection[FunctionKey]) -> Model:
     chosen = {function_key(f): f for f in model.proto.functions if function_key(f) in keys}
     drop(proto.functions, lambda function: function_key(function) in chosen)
     # Training graphs share the names of the main graph, so one set of taken names serves all.
-    graphs = [proto.graph]
-    for info in proto.training_info:
-        graphs += (info.initialization, info.algorithm)
+    graphs = [proto.graph] + list(walk.training(proto))
     main = _Caller(proto, chosen, names_in(graphs), _node_names(graphs))
     for graph in graphs:
         main.flatten(graph)

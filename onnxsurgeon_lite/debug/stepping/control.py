@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from onnx import FunctionProto, GraphProto, NodeProto
+from onnx import FunctionProto, GraphProto
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import attributes_of, integer
+from onnxsurgeon_lite.model.messages import integer, scan_layout
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
@@ -181,8 +181,7 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     body = _FrameBody.of(outer, position, "body")
     # Scan: inputs (states, scanned), body: (states, slices) -> (states, slices)
     states, formal, results = node.input[:first], body.inputs, body.results
-    axes = _ints(node, "scan_input_axes", count)
-    backwards = _ints(node, "scan_input_directions", count)
+    axes, backwards = scan_layout(node, "input", count)
     arrays = [_array(outer, name) for name in node.input[first:]]
     # the scanned axis first, so that items are slices
     slices = [np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)]
@@ -201,9 +200,8 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     if inner is None:
         return
     _return(body, inner, results[:first])
-    output_axes = _ints(node, "scan_output_axes", len(stacks))
-    reversed_ = _ints(node, "scan_output_directions", len(stacks))
-    _stack(outer, node.output[first:], inner, stacks, output_axes, reversed_)
+    axes, backwards = scan_layout(node, "output", len(stacks))
+    _stack(outer, node.output[first:], inner, stacks, axes, backwards)
     inner.forget()
 
 
@@ -250,9 +248,3 @@ def _truth(frame: Frame, name: str) -> bool:
 def _shape(graph: GraphProto, place: int) -> Shape:
     """The shape of an iteration number or condition: it may be declared to be a list of one."""
     return (1,) * min(1, len(graph.input[place].type.tensor_type.shape.dim))
-
-
-def _ints(node: NodeProto, name: str, count: int) -> Sequence[int]:
-    """A list attribute with a number for each of `count` things, 0 by default."""
-    found: Sequence[int] = attributes_of(node).get(name, [])
-    return found or [0] * count

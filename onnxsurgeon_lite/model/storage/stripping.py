@@ -5,7 +5,15 @@ import functools
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +44,7 @@ _RUN = 61  # of them that a large tensor repeats in one go: so few that no row o
 # of float, half, double, bfloat16, float8, float4
 _FLOATS = frozenset((1, 10, 11, 16, 17, 18, 19, 20, 23, 24))
 _QUANTIZED = frozenset((2, 3, 21, 22, 25, 26))  # of at most 8 bits: shapes and indices are wider
-_BIASES = (("DequantizeLinear", 0), ("QLinearConv", 8))  # slots of quantized biases, of int32
+_BIASES = {"DequantizeLinear": (0,), "QLinearConv": (8,)}  # slots of quantized biases, of int32
 _PARAMETERS = {  # slots of weights, which are weights however small they are
     "Add": (0, 1), "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "MatMul": (0, 1), "PRelu": (1,),
     "BatchNormalization": (1, 2, 3, 4), "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2),
@@ -87,9 +95,7 @@ def strip(
     result = model.copy()
     removed = [] if keep_sources else remove_sources(result.proto)
     biases = _read_at(model.proto, _BIASES)  # quantized biases have 32 bits, as indices have
-    small = biases | _read_at(
-        model.proto, ((op, slot) for op, slots in _PARAMETERS.items() for slot in slots)
-    )
+    small = biases | _read_at(model.proto, _PARAMETERS)
     kept = (n for n, t in named_tensors(model.proto) if is_external(t) and _is_kept(t, biases))
     weights = {
         number: tensor
@@ -160,9 +166,8 @@ def _as_tensor(floats: AttributeProto) -> TensorProto:
     return dtypes.from_array(np.array(floats.floats, np.float32))
 
 
-def _read_at(proto: ModelProto, places: Iterable[tuple[str, int]]) -> set[str]:
+def _read_at(proto: ModelProto, slots: Mapping[str, Collection[int]]) -> set[str]:
     """Return the values that nodes read at these slots of their operators."""
-    slots = groups(places)
     found = set[str]()
     for node in walk.nodes(walk.graphs(proto)):
         read = slots.get(node.op_type, ())

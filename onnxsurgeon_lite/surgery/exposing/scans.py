@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, NodeProto
 
 from onnxsurgeon_lite.model import drop
-from onnxsurgeon_lite.model.messages import attributes_of
+from onnxsurgeon_lite.model.messages import integer, scan_layout
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 
@@ -43,8 +43,7 @@ def to_loop(
         The new names of the elements that the body iterates over, because a node's output must not shadow an outer
         value; and the outputs that a Loop cannot stack, which the Loop still lacks.
     """
-    given = attributes_of(node)
-    scanned = given["num_scan_inputs"]
+    scanned = integer(node, "num_scan_inputs")
     # a Scan's inputs: first its states, then what it iterates over
     states = len(node.input) - scanned
     taken, inner = before.taken, NewNodes(before.taken)
@@ -52,12 +51,12 @@ def to_loop(
     # the body can define a value with a source's name: it then reads the source under another name
     sources = [before.add("Identity", [name], f"{name}.scanned") for name in node.input[states:]]
     # The number of iterations is the size of the axis that is iterated over; the same for all.
-    axes = given.get("scan_input_axes", [0] * scanned)
+    axes, backwards = scan_layout(node, "input", scanned)
     shape = before.add("Shape", sources[:1], "shape")
     trips = before.add("Gather", [shape, before.constant(axes[0])], "trips", axis=0)
     last = before.add("Sub", [trips, before.constant(1)], "last")
     number, going = fresh("iteration", taken), fresh("going", taken)
-    backwards = given.get("scan_input_directions", [0] * scanned)
+
     # The rows that a Scan gives to its body; in a Loop, the body takes them from the whole by a Gather.
     elements = {value.name: fresh(value.name, taken) for value in graph.input[states:]}
     rename_uses(graph.node, elements)
@@ -78,7 +77,7 @@ def to_loop(
         graph.input.insert(0, declared)
     graph.output.insert(0, condition(on))
 
-    left = _take_stacked(node, graph, states, given, after)
+    left = _take_stacked(node, graph, states, after)
     node.op_type = "Loop"
     node.input[:] = [trips, before.always(), *node.input[:states]]
     drop(node.attribute, lambda attribute: attribute.name != "body")
@@ -86,13 +85,12 @@ def to_loop(
 
 
 def _take_stacked(
-    node: NodeProto, graph: GraphProto, states: int, given: dict[str, list[int]], after: NewNodes
+    node: NodeProto, graph: GraphProto, states: int, after: NewNodes
 ) -> list[Stacked]:
     """Stack outputs as a Loop does, and transpose them afterwards; remove and return those that it cannot stack."""
     left = list[Stacked]()
     count = len(graph.output) - 1 - states
-    axes = given.get("scan_output_axes", [0] * count)
-    backwards = given.get("scan_output_directions", [0] * count)
+    axes, backwards = scan_layout(node, "output", count)
     # From the last to the first, because slots after a removed one change.
     for slot in range(states + count - 1, states - 1, -1):
         name = node.output[slot] if slot < len(node.output) else ""

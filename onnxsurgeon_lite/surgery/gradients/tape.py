@@ -4,6 +4,7 @@ Differences between opsets that a rule would meet when it writes nodes stand her
 """
 
 import math
+from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -148,10 +149,10 @@ class Tape:
     """
 
     names: Names
-    outer: "Tape | None" = None
-    nodes: list[NodeProto] = field(default_factory=list)
     stage: str = ""
-    _known: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)  # see `add`
+    nodes: list[NodeProto] = field(default_factory=list)
+    # see `add`; with what the scopes around have made
+    _known: ChainMap[Hashable, tuple[str, ...]] = field(default_factory=ChainMap)
 
     @property
     def opset(self) -> int:
@@ -204,10 +205,7 @@ class Tape:
 
     def static(self, term: Term) -> list[int] | None:
         """Return the shape of a value of the model if it is known completely."""
-        shape = self.shape(term.name)
-        if shape is None or not all(isinstance(dim, int) for dim in shape):
-            return None
-        return [dim for dim in shape if isinstance(dim, int)]
+        return _numbers(self.shape(term.name))
 
     def dims(self, term: Term) -> Term:
         """Return the shape as a term: a constant where it is known."""
@@ -217,10 +215,10 @@ class Tape:
     def shape_of(self, term: Term, start: int = 0, end: int | None = None) -> Term:
         """Return the dimensions from `start` to `end`."""
         shape = self.shape(term.name)
-        part = shape[start:end] if shape is not None else None
+        part = None if shape is None else _numbers(shape[start:end])
         # sizes that are known become a constant, others are read when the model runs
-        if part is not None and all(isinstance(dim, int) for dim in part):
-            return self.integers([dim for dim in part if isinstance(dim, int)])
+        if part is not None:
+            return self.integers(part)
         return self.op("Shape", term, start=start or None, end=end).typed(TensorProto.INT64)
 
     def dim(self, term: Term, axis: int) -> Term:
@@ -306,9 +304,8 @@ class Tape:
         # The key is the node without names of its own: operator, inputs, attributes. A body finds nodes of the graphs
         # around it.
         key = node.SerializeToString(deterministic=True), outputs
-        known = self._find(key)
-        if known is not None:
-            return known
+        if key in self._known:
+            return self._known[key]
         made = tuple(self.names.fresh() for _ in range(outputs))
         node.output.extend(made)
         node.name = f"{self.stage}/{node.op_type}_{made[0].rpartition('/')[2]}"
@@ -316,18 +313,9 @@ class Tape:
         self._known[key] = made
         return made
 
-    def _find(self, key: Hashable) -> tuple[str, ...] | None:
-        # A body may read what the scopes around it have made.
-        tape: Tape | None = self
-        while tape is not None:
-            if key in tape._known:
-                return tape._known[key]
-            tape = tape.outer
-        return None
-
     def body(self) -> "Tape":
         """Return a tape for a subgraph; it can read all that is written here."""
-        return Tape(self.names, self, stage=self.stage)
+        return Tape(self.names, self.stage, _known=self._known.new_child())
 
     def total(self, terms: Sequence[Term]) -> Term:
         """Return the sum of terms of one shape."""
@@ -349,8 +337,9 @@ class Tape:
         """Return how many elements of a value stand along axes, in its dtype."""
         shape = self.shape(value.name) or []
         sizes = [shape[axis] if -len(shape) <= axis < len(shape) else None for axis in axes]
-        if all(isinstance(size, int) for size in sizes):
-            return value.of(math.prod(size for size in sizes if isinstance(size, int)))
+        known = _numbers(sizes)
+        if known is not None:
+            return value.of(math.prod(known))
         chosen = self.op("Gather", self.dims(value), axes)
         return self.op("ReduceProd", chosen, keepdims=0).cast(value.dtype)
 
@@ -384,13 +373,15 @@ class Tape:
 
     def zeros(self, shape: Term, dtype: int) -> Term:
         """Return zeros."""
-        zero = dtypes.from_array(np.zeros(1, dtypes.numpy_dtype(dtype)))
-        return self.op("ConstantOfShape", shape, value=zero).typed(dtype)
+        return self._filled(shape, 0, dtype)
 
     def ones_like(self, value: Term) -> Term:
         """Return ones in the shape of a value."""
-        one = dtypes.from_array(np.ones(1, dtypes.numpy_dtype(value.dtype)))
-        return self.op("ConstantOfShape", self.dims(value), value=one).typed(value.dtype)
+        return self._filled(self.dims(value), 1, value.dtype)
+
+    def _filled(self, shape: Term, number: Number, dtype: int) -> Term:
+        filling = dtypes.from_array(np.full(1, number, dtypes.numpy_dtype(dtype)))
+        return self.op("ConstantOfShape", shape, value=filling).typed(dtype)
 
     def size(self, value: Term) -> Term:
         """Return how many elements a value has, as a tensor of one element."""
@@ -442,13 +433,18 @@ def _summed_at_run(tape: Tape, term: Term, value: Term) -> Term:
     wanted, given = tape.dims(value), tape.shape_of(term)
     # the shape with ones in front: it differs along the axes to sum over
     lengths = [tape.shape_of(shape) for shape in (given, wanted)]
-    one = dtypes.from_array(np.ones(1, np.int64))
-    front = tape.op("ConstantOfShape", lengths[0] - lengths[1], value=one)
+    front = tape._filled(lengths[0] - lengths[1], 1, TensorProto.INT64)
     same = tape.concat(front, wanted).equals(given)
     other = tape.op("Not", same)
     # a list of the axes that differ
     axes = tape.flat(tape.op("NonZero", other).typed(TensorProto.INT64))
     return tape.op("Reshape", tape.sum(term, axes, True), wanted)
+
+
+def _numbers(dims: Sequence[Dim] | None) -> list[int] | None:
+    """Return dimensions if all are known."""
+    known = [dim for dim in dims or () if isinstance(dim, int)]
+    return None if dims is None or len(known) < len(dims) else known
 
 
 def _dim(dim: TensorShapeProto.Dimension) -> Dim:

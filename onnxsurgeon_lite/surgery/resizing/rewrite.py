@@ -13,7 +13,7 @@ from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import dims_of, onnx_opset
 from onnxsurgeon_lite.model import Model, drop, walk
 from onnxsurgeon_lite.model.messages import assign, attributes_of
-from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.surgery.edits import defined, fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import (
     Entry,
@@ -399,8 +399,5 @@ def _remove_initializer(graph: GraphProto, name: str) -> None:
 def _definitions(model: ModelProto) -> set[str]:
     names = set[str]()
     for graph in walk.graphs(model):
-        names.update(info.name for info in graph.input)
-        names.update(tensor.name for tensor in graph.initializer)
-        for node in graph.node:
-            names.update(chain(node.output, [node.name]))
+        names.update(defined(graph), (node.name for node in graph.node))
     return names

@@ -7,6 +7,7 @@ from itertools import chain
 import numpy as np
 
 from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.model.messages import integers
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import Entry
 from onnxsurgeon_lite.surgery.resizing.sizes import Refolding, Size, constant, product, varies
@@ -22,7 +23,7 @@ _NEEDED = "a consumer needs the changed size"
 def _reshape(visit: Visit) -> None:
     state, sizes, literals = visit.read(0), visit.sizes(0), visit.elements(1)
     # A shape in an attribute (opset 4 and older) cannot be computed: 0 and -1 may do.
-    held = _integers(visit, "shape")
+    held = integers(visit.node, "shape")
     if sizes is not None and held and any(map(varies, sizes)) and {0, -1}.isdisjoint(held):
         raise _held(visit, "shape")
     if state is None or sizes is None or literals is None or not state.follows:
@@ -175,8 +176,8 @@ def _slice(visit: Visit) -> None:
 
 def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
     """Return whether a Slice of an older opset takes a whole changed axis by its constant end."""
-    starts, ends = _integers(visit, "starts"), _integers(visit, "ends")
-    axes = _integers(visit, "axes") or range(len(ends))
+    starts, ends = integers(visit.node, "starts"), integers(visit.node, "ends")
+    axes = integers(visit.node, "axes") or range(len(ends))
     return any(
         varies(sizes[axis]) and (start, end) == (0, sizes[axis][0])
         for axis, start, end in zip(axes, starts, ends, strict=True)
@@ -187,7 +188,7 @@ def _split(visit: Visit) -> None:
     sizes, literals = visit.sizes(0), visit.elements(1)
     if (
         sizes is not None
-        and _integers(visit, "split")
+        and integers(visit.node, "split")
         and varies(sizes[visit.attribute("axis", 0)])
     ):
         raise _held(visit, "split")
@@ -206,7 +207,7 @@ def _resize(visit: Visit) -> None:
     sizes, literals = visit.sizes(0), visit.elements(3)
     if sizes is None or literals is None:
         return
-    axes = _integers(visit, "axes") or range(len(sizes))
+    axes = integers(visit.node, "axes") or range(len(sizes))
     effect = [  # a target that is the own size of the axis keeps it
         sizes[axis] if literal == constant(sizes[axis][0], visit.trials) else literal
         for axis, literal in zip(axes, literals, strict=True)
@@ -321,11 +322,6 @@ def _flatten(visit: Visit) -> None:
 def _along_axis(visit: Visit) -> None:
     """Let operands have one size at all axes but that along which the node joins, picks or puts."""
     level_aligned(visit, from_right=False, skip=visit.attribute("axis", 0))
-
-
-def _integers(visit: Visit, name: str) -> Sequence[int]:
-    """Return a list in an attribute; empty if it is absent."""
-    return next((a.ints for a in visit.node.attribute if a.name == name), ())
 
 
 def _held(visit: Visit, attribute: str) -> ShapeError:

@@ -27,7 +27,7 @@ from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import NodeRow, NodeTable
 from onnxsurgeon_lite.model import Model, copied, function_key, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key, check_functions
-from onnxsurgeon_lite.model.messages import assign, attributes_of
+from onnxsurgeon_lite.model.messages import assign, scan_layout
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     SizeInference,
@@ -220,17 +220,16 @@ class _Tracer:
 
     def _scan(self, visit: Visit) -> list[State]:
         name, graph = walk.bodies(visit.node)[0]
-        attributes = attributes_of(visit.node)
-        count = len(visit.node.input) - attributes.get("num_scan_inputs", 0)
+        count = len(visit.node.input) - visit.attribute("num_scan_inputs", 0)
         names = {info.name: slot for slot, info in enumerate(graph.input)}
         # states first, then what is read along an axis
         given = self._carried(visit, name, dict(islice(names.items(), count)))
-        axes = attributes.get("scan_input_axes", [0] * (len(names) - count))
+        axes, _ = scan_layout(visit.node, "input", len(names) - count)
         whole = [visit.read(slot) or self._unknown() for slot in range(count, len(names))]
         slices = dict(zip(islice(names, count, None), map(sliced, whole, axes), strict=True))
         results = self._results(self._body(visit, name, graph, given | slices))
         kept = self._kept(visit, name, given, results)
-        places = attributes.get("scan_output_axes", [0] * (len(results) - count))
+        places, _ = scan_layout(visit.node, "output", len(results) - count)
         # the number of iterations
         trips = whole[0].axes[axes[0]] if whole and whole[0].axes is not None else None
         return kept + [

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import dims_of
 from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.model import copied, is_standard, walk
-from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.model.messages import integer, scan_layout
 from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.surgery.gradients.expansion import written
 from onnxsurgeon_lite.surgery.gradients.step import is_float
@@ -100,15 +100,14 @@ class _Iteration:
         number = integer(node, "num_scan_inputs")
         first = len(node.input) - number
         states = tuple(zip(node.input[:first], inputs, outputs, strict=False))
-        listed = {a.name: list(a.ints) for a in node.attribute if a.type == AttributeProto.INTS}
-        layout = _laid_out(listed, "input", number)
+        layout = scan_layout(node, "input", number)
         reads = tuple(
             _Rows(name, outer, axis=axis, backwards=bool(direction))
             for name, outer, axis, direction in zip(
                 inputs[first:], node.input[first:], *layout, strict=True
             )
         )
-        layout = _laid_out(listed, "output", len(outputs) - first)
+        layout = scan_layout(node, "output", len(outputs) - first)
         writes = tuple(
             _Rows(name, slot=first + i, axis=axis, backwards=bool(direction))
             for i, (name, axis, direction) in enumerate(zip(outputs[first:], *layout, strict=True))
@@ -136,15 +135,6 @@ def _require_fit(node: NodeProto, inputs: Sequence[str], outputs: Sequence[str])
             f"the body of {node.op_type} {node.name!r} does not have the inputs and outputs of the node",
             "check the model: onnxdbg check MODEL",
         )
-
-
-def _laid_out(
-    listed: Mapping[str, list[int]], kind: str, count: int
-) -> tuple[list[int], list[int]]:
-    return (
-        listed.get(f"scan_{kind}_axes") or [0] * count,
-        listed.get(f"scan_{kind}_directions") or [0] * count,
-    )
 
 
 def through_loop(

@@ -1,7 +1,5 @@
 """Convolutions: each one's gradient is the other."""
 
-from onnx import TensorProto
-
 from onnxsurgeon_lite.surgery.gradients.rules.formulas import rules
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
@@ -45,7 +43,7 @@ def _grouped(s: GradientStep, large: Term, group: int) -> Term:
     spatial = t.shape_of(large, 2)
     split = t.op("Reshape", large, t.concat([0, group, -1], spatial))
     moved = t.transposed(split, [2, 1, 0, *range(3, s.rank + 1)])
-    channels = t.op("Shape", moved, end=1).typed(TensorProto.INT64)
+    channels = t.shape_of(moved, 0, 1)
     return t.op("Reshape", moved, t.concat(channels, [-1], spatial))
 
 

@@ -184,7 +184,7 @@ def _matrix(term: Term) -> ValueInfoProto:
 def _running(s: GradientStep, x: Term) -> Term:
     """Return for each step and sample whether the sequence goes on there, [steps, samples, 1]."""
     t = s.tape
-    steps = t.op("Squeeze", t.op("Shape", x, start=0, end=1).typed(TensorProto.INT64))
+    steps = t.op("Squeeze", t.shape_of(x, 0, 1))
     lengths = t.op("Unsqueeze", s.input(_LENGTHS).cast(TensorProto.INT64), [1])
     places = steps.up_to()
     return t.op("Unsqueeze", places, [1, 2]) < lengths
@@ -228,7 +228,7 @@ def _start(s: GradientStep, slot: int, x: Term, number: int, size: int) -> Term:
     """Return the initial state of a direction: zeros where none is given."""
     t = s.tape
     if not s.has(slot):
-        samples = t.op("Shape", x, start=1, end=2).typed(TensorProto.INT64)
+        samples = t.shape_of(x, 1, 2)
         return t.zeros(t.concat(samples, [size]), x.dtype)
     place = t.number(number, TensorProto.INT64)
     return t.op("Gather", s.input(slot), place, axis=s.integer("layout"))

@@ -50,7 +50,7 @@ class _Images:
             for factor in filter(None, (tap.weight, inside)):
                 weight = factor if weight is None else weight * factor
         assert flat is not None
-        channels = t.op("Shape", self.flat, start=1, end=2).typed(TensorProto.INT64)
+        channels = t.shape_of(self.flat, 1, 2)
         places = t.op("Unsqueeze", flat, [1])
         shape = t.concat([1], channels, [1])  # the index is the same for all channels
         taken = t.op("GatherElements", self.flat, t.op("Expand", places, shape), axis=2)
