@@ -181,10 +181,7 @@ def declared_types(
         if left_out == own:  # no value has a type that is wanted
             continue
         pairs = zip(each.names, each.kinds, strict=True)
-        if left_out:
-            found |= {name: kinds[kind] for name, kind in pairs if kind not in left_out}
-        else:
-            found |= zip(each.names, map(kinds.__getitem__, each.kinds), strict=True)
+        found |= {name: kinds[kind] for name, kind in pairs if kind not in left_out}
     return found
 
 

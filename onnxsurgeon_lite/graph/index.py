@@ -7,7 +7,7 @@ name. Nodes have printable ids that no file contains: `@12` in the main graph, `
 
 import heapq
 import operator
-from collections import UserDict, defaultdict
+from collections import UserDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -574,6 +574,25 @@ class GraphIndex:
                 nodes.add(position)
                 pending += self.reads[position]
         return nodes
+
+    def shortest(self, starts: Iterable[int], goals: Set[int]) -> list[int]:
+        """Return the nodes of a shortest path between some nodes, along the edges; [] without one."""
+        # node -> the node before it, None at the start
+        came_from: dict[int, int | None] = dict.fromkeys(starts)
+        pending = deque(came_from)
+        while pending:
+            position: int | None = pending.popleft()
+            if position in goals:
+                path = list[int]()  # back from the goal
+                while position is not None:
+                    path.append(position)
+                    position = came_from[position]
+                return path[::-1]
+            for user in self.next_to(self.outputs_of([position or 0])):
+                if user not in came_from:
+                    came_from[user] = position
+                    pending.append(user)
+        return []
 
     def descendants(self, positions: Iterable[int]) -> set[int]:
         """Return some nodes, and all that depend on them."""

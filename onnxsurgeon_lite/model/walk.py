@@ -22,19 +22,13 @@ _MANY = 256  # nodes
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Yield every tensor: initializers, attributes, sparse parts; in bodies, functions and training graphs too."""
-    pending = _roots(model)
     for function in model.functions:
         yield from _of_attributes(function.attribute_proto)
         yield from _of_nodes(function.node)
-    while pending:
-        graph = pending.pop()
+    for graph in graphs(model):
         yield from graph.initializer
         yield from _of_sparse(graph.sparse_initializer)
-        # one visit of each node: protobuf answers slowly
-        for node in graph.node:
-            if node.attribute:
-                yield from _of_attributes(node.attribute)
-                pending += (body for _, body in bodies(node))
+        yield from _of_nodes(graph.node)
 
 
 def initializers(model: ModelProto) -> Iterator[TensorProto]:

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.graph.table import NodeTable, captured
 from onnxsurgeon_lite.model import Model, drop, function_key, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import OPTIONAL_INPUTS, PassResult
-from onnxsurgeon_lite.surgery.edits import Nodes, defined
+from onnxsurgeon_lite.surgery.edits import Nodes, defined, trained
 
 Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
 
@@ -58,8 +58,7 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
             _drop_unknown(function.value_info, set(walk.outputs(function.node)))
         changes += removed
     # functions that no node calls, directly or by way of others
-    training = ((info.initialization, info.algorithm) for info in proto.training_info)
-    nodes = walk.nodes(chain([proto.graph], *training))
+    nodes = walk.nodes(chain([proto.graph], walk.training(proto)))
     reached = {function_key(function) for function in reached_functions(proto, nodes)}
     idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
     changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
@@ -69,13 +68,9 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
 
 def _training_needs(proto: ModelProto) -> set[str]:
     """Return the values of the main graph that training graphs read or update."""
-    needed = set[str]()
-    for training in proto.training_info:
-        for binding in chain(training.initialization_binding, training.update_binding):
-            needed.add(binding.key)
-        for graph in (training.initialization, training.algorithm):
-            for node in graph.node:
-                needed.update(node.input, captured(node))
+    needed = trained(proto)
+    for node in walk.nodes(walk.training(proto)):
+        needed.update(node.input, captured(node))
     return needed
 
 

@@ -1,6 +1,5 @@
 """Shared by the edits that differentiate: a copy of a model, and the nodes of gradients after its own."""
 
-from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -142,35 +141,16 @@ class Derivative:
         node = error.node
         target = next(name for name in node.output if name)
         # from the values to the node, and on to the output
-        places = self._path(to, target) + self._path([target], of)
-        path = " -> ".join(map(self.index.describe, places)) or self.describe(node)
+        index = self.index
+        places = index.shortest(index.next_to(to), set(index.makers([target])))
+        places += index.shortest(index.users(target), set(index.makers([of])))
+        path = " -> ".join(map(index.describe, places)) or self.describe(node)
         operator = operator_text(node.domain, node.op_type)
         instead = "standardize" if is_contrib(node) else "replace"
         return EditError(
             f"{operator} has no gradient rule; the path needs it: {path}",
             f"differentiate by a value after it (--to), or replace it: onnxdbg edit {instead}",
         )
-
-    def _path(self, sources: Collection[str], target: str) -> list[int]:
-        """Return the nodes of a shortest path from one of the values to another."""
-        # value -> the node by which the breadth-first search first reached it
-        index, before = self.index, dict[str, int]()
-        pending = deque(sources)
-        while pending and target not in before:
-            for place in index.consumers.get(pending.popleft(), ()):
-                fresh = [n for n in index.nodes[place].output if n and n not in before]
-                before.update(dict.fromkeys(fresh, place))
-                pending.extend(fresh)
-        path = list[int]()
-        # back along those nodes; `path` keeps the way from going round
-        while target in before and target not in sources:
-            path.append(before[target])
-            target = next(
-                n
-                for n in index.reads[path[-1]]
-                if n in sources or (n in before and before[n] not in path)
-            )
-        return path[::-1]
 
     def input(self, name: str, kind: TypeProto) -> Term:
         """Add an input of the model."""

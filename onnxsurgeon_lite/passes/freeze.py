@@ -116,7 +116,6 @@ def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
     # what `Promote` replaced by this input, if it did
     origin = recall(declared)
     default = next((p for p, t in enumerate(graph.initializer) if t.name == value), None)
-    tensor = TensorProto()
     # the original's numbers may be kept in an initializer of their own, which goes
     if origin is not None and origin.kept is not None:
         original = _original(graph, value, origin) if numbers is None else None
@@ -127,9 +126,9 @@ def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
             del graph.input[place]
             return
     if numbers is not None:
-        tensor.CopyFrom(_tensor(declared, numbers, origin))
+        tensor = _tensor(declared, numbers, origin)
     elif default is not None:
-        tensor.CopyFrom(graph.initializer[default])
+        tensor = copied(graph.initializer[default])
     else:
         key = key_text(value)
         raise EditError(

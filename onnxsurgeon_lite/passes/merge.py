@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, drop, entries, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.datafile import DataFile
@@ -29,7 +29,6 @@ from onnxsurgeon_lite.surgery.edits import (
     rename_values,
 )
 from onnxsurgeon_lite.surgery.types import contradicts
-from onnxsurgeon_lite.tensors import dtypes
 
 WHOLE = "onnxdbg.split"  # a part's metadata: the interface of the model that it was split from
 _REPEATED = ("node", "input", "output", "initializer", "sparse_initializer", "value_info")
@@ -262,15 +261,9 @@ def require_fit(before: GraphIndex, value: str, other: GraphIndex, name: str) ->
     one, two = before.type_of(value), other.type_of(name)
     if one is not None and two is not None and contradicts(one, two):
         raise EditError(
-            f"value {value!r} {_text(one)} does not fit input {name!r} {_text(two)}",
+            f"value {value!r} {type_text(one)} does not fit input {name!r} {type_text(two)}",
             "see both with: onnxdbg inspect MODEL --value NAME",
         )
-
-
-def _text(kind: TypeProto) -> str:
-    if not kind.HasField("tensor_type"):
-        return shape_text(kind)
-    return f"{dtypes.dtype_name(kind.tensor_type.elem_type)} {shape_text(kind)}"
 
 
 def _check(

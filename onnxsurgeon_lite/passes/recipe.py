@@ -150,9 +150,7 @@ def _value(key: str, value: object, expected: object) -> object:
     if expected == AttributeValue or isinstance(value, tuple):
         return value
     if get_origin(expected) is Mapping:
-        if not isinstance(value, dict):
-            raise UsageError(f"{key!r} is not a table", f'write {key} = {{"name" = ...}}')
-        return {name: _value(key, v, options[1]) for name, v in value.items()}
+        return dict(_pairs(key, value, options[1]))
     if get_origin(expected) is tuple:
         item = options[0]
         # a table of pairs; the second half has the type that follows

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model import Model, copied, function_key, is_standard
+from onnxsurgeon_lite.model import Model, by_name, copied, function_key, is_standard
 from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.model.messages import assign, attributes_of, integer
 from onnxsurgeon_lite.surgery.conversion import ALONG_AXIS
@@ -85,11 +85,8 @@ def expand(
 def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
     """Make a node call its function: with the defaults of its attributes, its name and metadata inside."""
     # Attributes that the node does not set have their defaults, which the function's nodes refer to.
-    given = {attribute.name for attribute in node.attribute}
-    known = is_standard(node) and defs.has(node.op_type)
-    attributes = schema_at(node.op_type, version).attributes if known else {}
-    defaults = (a.default_value for name, a in attributes.items() if name not in given)
-    node.attribute.extend(default for default in defaults if default.name)
+    if is_standard(node) and defs.has(node.op_type):
+        add_defaults(node, version)
     # Outputs that the node omits go, and the nodes that only they need.
     pairs = zip(function.output, node.output, strict=False)
     results = {name: value for name, value in pairs if value}
@@ -107,6 +104,14 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
             inner.MergeFrom(rest)
     node.op_type, node.domain = function.name, function.domain
     node.ClearField("name")  # so that the inner node can have it
+
+
+def add_defaults(node: NodeProto, version: int) -> None:
+    """Give a node, in place, the attributes that its operator has by default."""
+    given = by_name(node.attribute)
+    attributes = schema_at(node.op_type, version).attributes.items()
+    defaults = (a.default_value for name, a in attributes if name not in given)
+    node.attribute.extend(default for default in defaults if default.name)
 
 
 def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:

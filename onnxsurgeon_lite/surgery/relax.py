@@ -63,7 +63,7 @@ def relax(
     lost = made_here - infer(result, stale, made_here, until, change=without).keys()
     infer_left = None if lost else begin_infer(result, stale, change=without)
     known = infer_before(requested)
-    ranked |= {name: _of_rank(known[name]) for name in lost & known.keys()}
+    ranked |= {name: of_rank(known[name]) for name in lost & known.keys()}
     infer_left = infer_left or begin_infer(result, stale, change=without)
     left = infer_left(requested) | ranked
     looser = _loosened(types, known, left, {info.name for info in result.graph.output})
@@ -151,7 +151,7 @@ def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: 
         if not is_output:
             kind.tensor_type.ClearField("shape")
             return kind
-        still = _of_rank(known).tensor_type.shape.dim
+        still = of_rank(known).tensor_type.shape.dim
     for dim, size, other in zip(dims, sizes, still, strict=True):
         # Only a declared size that inference knew, and no longer knows, depends on the constants.
         if _is_known(size) and _same(dim, size) and not _same(size, other):
@@ -182,7 +182,7 @@ def _restored(current: TypeProto, original: TypeProto, inferred: TypeProto) -> T
     return original if same and all(_same(dim, was) for dim, was in relaxed) else kind
 
 
-def _of_rank(kind: TypeProto) -> TypeProto:
+def of_rank(kind: TypeProto) -> TypeProto:
     """Return the type with its rank alone."""
     ranked = copied(kind)
     for dim in dims_of(ranked):

@@ -1,7 +1,6 @@
 """Navigate a graph: values, their producers and consumers, neighbors, and paths."""
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -250,22 +249,9 @@ class Graph:
         """
         index = self.index
         goals = set(self._ends(end, backwards=True))
-        # node -> the node before it, None at the start
-        came_from: dict[int, int | None] = dict.fromkeys(self._ends(start, backwards=False))
-        pending = deque(came_from)
-        while pending:
-            position: int | None = pending.popleft()
-            if position in goals:
-                path = list[int]()  # back from the goal
-                while position is not None:
-                    path.append(position)
-                    position = came_from[position]
-                return Nodes(self, path[::-1])
-            made = index.nodes[position or 0].output
-            for user in index.next_to(filter(None, made)):
-                if user not in came_from:
-                    came_from[user] = position
-                    pending.append(user)
+        path = index.shortest(self._ends(start, backwards=False), goals)
+        if path:
+            return Nodes(self, path)
         raise UsageError(
             f"there is no path '{start} -> {end}' in graph {index.graph.name!r}",
             f"a path leads from producers to consumers: try graph.path({end!r}, {start!r})",

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.graph.bodies import bound_nodes
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, schema_at
+from onnxsurgeon_lite.graph.index import has_shape
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
 from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import copied, is_standard
 from onnxsurgeon_lite.surgery.edits import rename_uses
-from onnxsurgeon_lite.surgery.expansion import definition
+from onnxsurgeon_lite.surgery.expansion import add_defaults, definition
 from onnxsurgeon_lite.surgery.gradients.tape import Tape
+from onnxsurgeon_lite.surgery.relax import of_rank
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     InferenceFailed,
@@ -40,22 +42,11 @@ def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
         return None
     given = dict(zip(function.input, node.input, strict=False))  # inputs that the node omits are ''
     names = {name: given.get(name, "") for name in function.input}
-    nodes = written(tape, bound_nodes(function, complete(tape, node)), names)
-    return Expansion(nodes, [names.get(name, "") for name in function.output])
-
-
-def complete(tape: Tape, node: NodeProto) -> NodeProto:
-    """Return a node with the attributes that its operator has by default."""
     # The function's nodes refer to all attributes of the operator, those with defaults too.
-    known = {attribute.name for attribute in node.attribute}
-    schema = schema_at(node.op_type, tape.opset)
-    made = copied(node)
-    made.attribute.extend(
-        a.default_value
-        for name, a in schema.attributes.items()
-        if name not in known and a.default_value.name
-    )
-    return made
+    complete = copied(node)
+    add_defaults(complete, tape.opset)
+    nodes = written(tape, bound_nodes(function, complete), names)
+    return Expansion(nodes, [names.get(name, "") for name in function.output])
 
 
 def definition_of(tape: Tape, node: NodeProto) -> FunctionProto | None:
@@ -108,7 +99,8 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
             if state.data is not None:  # small tensors that follow from constants: shapes, axes
                 names.arrays[name] = state.data[0]
             elif node.op_type == "Split":  # inference leaves out its rank where sizes are not known
-                names.types[name] = _with_rank(state.types[0], given[node.input[0]].types[0])
+                made, whole = state.types[0], given[node.input[0]].types[0]
+                names.types[name] = made if has_shape(made) else of_rank(whole)
 
 
 def _state(tape: Tape, name: str) -> State:
@@ -117,12 +109,3 @@ def _state(tape: Tape, name: str) -> State:
     few = array is not None and array.size <= MOST_ELEMENTS
     known = (array,) if few and array is not None else None
     return State((tape.type_of(name) or TypeProto(),), data=known)
-
-
-def _with_rank(kind: TypeProto, like: TypeProto) -> TypeProto:
-    if kind.tensor_type.HasField("shape"):
-        return kind
-    made = copied(like)  # the rank alone: all sizes unknown
-    for dim in made.tensor_type.shape.dim:
-        dim.Clear()
-    return made

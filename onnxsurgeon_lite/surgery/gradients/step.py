@@ -13,6 +13,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.model import by_name
+from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -39,7 +40,7 @@ class GradientStep:
 
     def has(self, slot: int) -> bool:
         """Return whether the node has this input."""
-        return slot < len(self.node.input) and bool(self.node.input[slot])
+        return bool(operand(self.node, slot))
 
     def input(self, slot: int) -> Term:
         """Return an input."""
@@ -156,10 +157,8 @@ class GradientStep:
 
     def listed(self, name: str, slot: int = 1) -> list[int] | Term | None:
         """Return what older opsets have as an attribute, newer ones as an input; None if it is not given."""
-        if name in self.attributes:
-            return list(self.attributes[name].ints)
-        if not self.has(slot):
-            return None
+        if name in self.attributes or not self.has(slot):
+            return self.integers(name)
         known = self.numbers(slot)
         # a term where they are computed when the model runs
         return self.input(slot) if known is None else [int(n) for n in np.ravel(known)]

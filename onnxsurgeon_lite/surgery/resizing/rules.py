@@ -227,9 +227,7 @@ def _gather(visit: Visit) -> None:
     if nested and array is None:
         _take_all_samples(visit, state)
         return
-    if array is None:
-        return
-    if not array.ndim:  # it takes one row
+    if array is None or not array.ndim:  # it takes one row
         return
     numbers = array.astype(np.int64)
     rows = state.axes[0 if nested else visit.attribute("axis", 0)]
