@@ -372,8 +372,7 @@ def _given(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
         return []
     types: list[TypeProto | None] = [_scalar(TensorProto.INT64), _scalar(TensorProto.BOOL)]
     for name in node.input[2:]:
-        kind = TypeProto()
-        kind.CopyFrom(index.type_of(name) or kind)
+        kind = copied(index.type_of(name) or TypeProto())
         if kind.HasField("tensor_type"):
             # a state may change its shape from one iteration to the next
             kind.tensor_type.ClearField("shape")

@@ -98,7 +98,7 @@ def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[s
     missing = _computed_from(index, leaves, needed_by.keys() - set(inputs))
     used = [name for name in inputs if name in needed_by]
     inside = _computed_from(index, used, set(needed_by)).difference(inputs).union(outputs)
-    users = {index.producer[name] for name in inside if name in index.producer}
+    users = set(index.makers(inside))
     read = index.read_by(users)
     return _minimum_vertex_cut(_Network(index, missing - inside, read & missing - inside))
 

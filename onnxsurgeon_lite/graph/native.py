@@ -82,11 +82,10 @@ def begin_infer(model: bytes, *, data_prop: bool = False) -> None:
 
 def open_sizes(kind: TypeProto, names: bool = False) -> None:
     """Make negative sizes of a type unknown, in place; with `names`, and in a sequence, symbolic ones too."""
-    while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
+    while (of := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
         # the elements of a sequence may have different sizes, even where one symbol names them
-        names = names or kind.HasField("sequence_type")
-        inner = kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type
-        kind = inner.elem_type
+        names = names or of == "sequence_type"
+        kind = getattr(kind, of).elem_type
     for dim in kind.tensor_type.shape.dim:
         if dim.dim_value < 0 or (names and dim.HasField("dim_param")):
             dim.Clear()

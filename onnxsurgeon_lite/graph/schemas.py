@@ -184,18 +184,17 @@ def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeP
 
 
 def _check_counts(schema: Schema, node: NodeProto, what: str) -> None:
-    _check_count(schema, "inputs", len(node.input), schema.min_input, schema.max_input, what)
-    _check_count(schema, "outputs", len(node.output), schema.min_output, schema.max_output, what)
-
-
-def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:
-    if not low <= count <= high:
-        most = "or more" if high > 99 else f"to {high}"  # 2147483647 in the schema: no limit
-        expected = str(low) if low == high else f"{low} {most}"
-        raise EditError(
-            f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
-            "choose an operator with the same inputs and outputs",
-        )
+    for kind, count, low, high in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not low <= count <= high:
+            most = "or more" if high > 99 else f"to {high}"  # 2147483647 in the schema: no limit
+            expected = str(low) if low == high else f"{low} {most}"
+            raise EditError(
+                f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
+                "choose an operator with the same inputs and outputs",
+            )
 
 
 def _check_attributes(schema: Schema, node: NodeProto, what: str) -> None:

@@ -115,8 +115,8 @@ class Derivative:
 
     def describe(self, node: NodeProto) -> str:
         """Return a node's text for messages."""
-        place = next((self.index.producer.get(name) for name in node.output if name), None)
-        return node.op_type if place is None else self.index.describe(place)
+        places = self.index.makers(node.output)
+        return self.index.describe(places[0]) if places else node.op_type
 
     def require_dependent(self, of: str, to: Iterable[str], found: Collection[str]) -> None:
         """Raise `EditError` if there are values without a gradient."""

@@ -361,16 +361,13 @@ def _stale_inside(result: Model) -> Iterable[str]:
         kept = {value.name for value in graph.output} if graph.input else set[str]()
         for info in stale:
             kind = inferred[info.name]
-            if info.name not in kept or _elements(info.type) != _elements(kind):
+            one, other = info.type.tensor_type, kind.tensor_type
+            if info.name not in kept or one.elem_type != other.elem_type:
                 info.type.CopyFrom(kind)
                 yield f"corrected the stale type of {info.name!r} in {path!r}"
         # types that were corrected decide those of inner bodies
         if stale:
             current = dict(graphs_below(GraphIndex.of(result)))
-
-
-def _elements(kind: TypeProto) -> int:
-    return int(kind.tensor_type.elem_type)
 
 
 def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:

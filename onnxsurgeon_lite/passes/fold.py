@@ -223,7 +223,7 @@ class _Constants:
     @property
     def gone(self) -> set[int]:
         """The nodes to replace."""
-        return self.runs | {self.index.producer[name] for name in self.shapes}
+        return self.runs.union(self.index.makers(self.shapes))
 
     def may_fold(self) -> bool:
         """Return whether a node reads constants alone, or there are shapes, bodies or functions to look into."""
@@ -341,7 +341,7 @@ class _Constants:
         part.functions.extend(source.functions)
         # only the constant nodes and what makes their inputs
         read = self.index.read_by(positions)
-        makers = {self.index.producer[name] for name in read & self.index.producer.keys()}
+        makers = set(self.index.makers(read))
         part.graph.node.extend(source.graph.node[p] for p in sorted(makers | positions))
         part.graph.initializer.extend(t for t in source.graph.initializer if t.name in read)
         self.types = onnx_types(GraphIndex.of(self.index.model.with_proto(part)))

@@ -176,7 +176,7 @@ def _without_shared(
     shared = set()
     for position, path in owner.items() if len(parts) > 1 else ():
         # (modules that make what a node reads, modules that read what it makes)
-        makers = {owner.get(index.producer.get(name, -1)) for name in index.reads[position]}
+        makers = set(map(owner.get, index.makers(index.reads[position])))
         users = set(map(owner.get, index.next_to(index.outputs_of([position]))))
         # it reads nothing of its own module, which reads it as others do
         if path not in makers and path in users and users - {path, None}:
@@ -218,7 +218,7 @@ def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:
     after = set[int]()  # nodes outside that depend on those inside
     # only nodes between the first and the last one can be on a path back in
     for position in index.order[places[0] : places[-1] + 1]:
-        needed = {index.producer[name] for name in index.reads[position] if name in index.producer}
+        needed = set(index.makers(index.reads[position]))
         if position not in inside:
             if not needed.isdisjoint(inside) or not needed.isdisjoint(after):
                 after.add(position)

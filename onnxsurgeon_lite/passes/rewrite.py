@@ -323,10 +323,10 @@ class _New:
         """Give the new nodes the metadata of those that made their outputs, others that of the last one."""
         last = index.nodes[match.removed[-1]]
         for node in self.nodes:
-            made = next((index.producer[n] for n in node.output if n in index.producer), None)
-            old = last if made is None else index.nodes[made]
+            made = index.makers(node.output)
+            old = index.nodes[made[0]] if made else last
             node.metadata_props.extend(old.metadata_props)
-            if made is not None:
+            if made:
                 take_fields(node, old, ("name", "doc_string"))
                 node.MergeFromString(unknown_fields(old))
 

@@ -162,8 +162,7 @@ def _as_floats(value: AttributeValue) -> AttributeValue:
         return float(value)
     if isinstance(value, str):
         return value
-    numbers = [float(v) if isinstance(v, (int, float)) else v for v in value]
-    return cast("AttributeValue", numbers)
+    return cast("AttributeValue", list(map(_as_floats, value)))
 
 
 def _put(attributes: MutableSequence[AttributeProto], new: AttributeProto, what: str) -> list[str]:

@@ -111,6 +111,14 @@ class GradientStep:
         made = self.tape.add(node, outputs)
         return [Term(self.tape, name, first.dtype if dtype is None else dtype) for name in made]
 
+    def second(
+        self, outputs: int, *inputs: Term | None, attributes: Container[str] | None = None
+    ) -> Term:
+        """Return the second output, which has places; with some attributes, or without a name, it is computed again."""
+        name = self.node.output[1] if len(self.node.output) > 1 and attributes is None else ""
+        name = name or self.again(outputs, *inputs, attributes=attributes)[1].name
+        return Term(self.tape, name, TensorProto.INT64)
+
     def rest(self, start: int = 1) -> list[Term | None]:
         """Return the inputs from a slot on."""
         return [

@@ -205,7 +205,7 @@ class Tape:
 
     def static(self, term: Term) -> list[int] | None:
         """Return the shape of a value of the model if it is known completely."""
-        return _numbers(self.shape(term.name))
+        return known_sizes(self.shape(term.name))
 
     def dims(self, term: Term) -> Term:
         """Return the shape as a term: a constant where it is known."""
@@ -215,7 +215,7 @@ class Tape:
     def shape_of(self, term: Term, start: int = 0, end: int | None = None) -> Term:
         """Return the dimensions from `start` to `end`."""
         shape = self.shape(term.name)
-        part = None if shape is None else _numbers(shape[start:end])
+        part = None if shape is None else known_sizes(shape[start:end])
         # sizes that are known become a constant, others are read when the model runs
         if part is not None:
             return self.integers(part)
@@ -337,7 +337,7 @@ class Tape:
         """Return how many elements of a value stand along axes, in its dtype."""
         shape = self.shape(value.name) or []
         sizes = [shape[axis] if -len(shape) <= axis < len(shape) else None for axis in axes]
-        known = _numbers(sizes)
+        known = known_sizes(sizes)
         if known is not None:
             return value.of(math.prod(known))
         chosen = self.op("Gather", self.dims(value), axes)
@@ -441,7 +441,7 @@ def _summed_at_run(tape: Tape, term: Term, value: Term) -> Term:
     return tape.op("Reshape", tape.sum(term, axes, True), wanted)
 
 
-def _numbers(dims: Sequence[Dim] | None) -> list[int] | None:
+def known_sizes(dims: Sequence[Dim] | None) -> list[int] | None:
     """Return dimensions if all are known."""
     known = [dim for dim in dims or () if isinstance(dim, int)]
     return None if dims is None or len(known) < len(dims) else known

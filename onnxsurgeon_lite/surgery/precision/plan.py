@@ -345,9 +345,7 @@ def _bind(step: PrecisionStep, schema: Schema) -> None:
 
 
 def _outputs(body: PrecisionScope) -> list[Site]:
-    assert isinstance(body.target, GraphProto)
-    found = (body.find(info.name) for info in body.target.output)
-    return [site for site in found if site is not None]
+    return list(filter(None, map(body.find, walk.output_names(body.target))))
 
 
 def _mark_integer_paths(steps: list[PrecisionStep]) -> None:

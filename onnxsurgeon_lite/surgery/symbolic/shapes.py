@@ -237,7 +237,7 @@ class _Resolving:
             self._settle(name, [], None)  # the inputs' symbols first
         in_order = self.index.in_order
         # nodes that make open values
-        open_at = {self.index.producer[name] for name in self.open & self.index.producer.keys()}
+        open_at = set(self.index.makers(self.open))
         traced = self._unknown(in_order(open_at))
         # nodes that bring something new, and nodes that compute shapes for them
         makers = traced | self._shape_makers(traced)

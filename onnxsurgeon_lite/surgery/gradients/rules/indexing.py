@@ -2,7 +2,6 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from onnxsurgeon_lite.surgery.gradients.rules.formulas import Words, rules
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
@@ -31,13 +30,6 @@ def _updates(s: GradientStep) -> Term:
     if s.node.op_type == "ScatterND":  # the update of each index is where the index says
         return s.tape.op("GatherND", s.dy, s.b)
     return s.tape.op("GatherElements", s.dy, s.b, axis=s.integer("axis"))
-
-
-def _indices(s: GradientStep, outputs: int, *reads: Term | None) -> Term:
-    """Return the second output of a node, which is computed again where the model does not name it."""
-    given = len(s.node.output) > 1 and s.node.output[1]
-    name = s.node.output[1] if given else s.again(outputs, *reads)[1].name
-    return Term(s.tape, name, TensorProto.INT64)
 
 
 def _one_hot(s: GradientStep) -> Term:
@@ -91,9 +83,9 @@ _TABLE = """
 Scatter         | taken_out() | None | updates()
 ScatterElements | taken_out() | None | updates()
 ScatterND       | taken_out() | None | updates()
-TopK            | scattered(GatherElements(places(a), indices(2, a, b), axis=axis()), dy, a)
-Unique          | scattered(Gather(places(a), indices(4, a), axis=axis()) if "axis" in attributes \
-                  else indices(4, a), dy, a)
+TopK            | scattered(GatherElements(places(a), second(2, a, b), axis=axis()), dy, a)
+Unique          | scattered(Gather(places(a), second(4, a), axis=axis()) if "axis" in attributes \
+                  else second(4, a), dy, a)
 TensorScatter   | cached(0) | cached(1)
 Col2Im          | blocks()
 OneHot          | None | None | one_hot()
@@ -101,7 +93,6 @@ OneHot          | None | None | one_hot()
 _WORDS: Words = {
     "taken_out": _taken_out,
     "updates": _updates,
-    "indices": _indices,
     "cached": _cached,
     "blocks": _image_blocks,
     "one_hot": _one_hot,

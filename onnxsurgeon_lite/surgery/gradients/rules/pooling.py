@@ -1,7 +1,5 @@
 """Gradients of pooling over windows: means, maxima and norms, and of MaxUnpool."""
 
-from onnx import TensorProto
-
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.gradients.windows import Window
@@ -30,16 +28,9 @@ def _average(s: GradientStep) -> Term:
 
 def _max(s: GradientStep) -> Term:
     """Return the gradients at the places of the largest elements, as the operator tells them."""
-    named = len(s.node.output) > 1 and s.node.output[1] and not s.integer("storage_order")
-    name = s.node.output[1] if named else _indices(s)
-    return s.tape.scattered(Term(s.tape, name, TensorProto.INT64), s.dy, s.a)
-
-
-def _indices(s: GradientStep) -> str:
-    """Return the place of each largest element, as the operator tells it without `storage_order`."""
     # `storage_order` counts along columns; without it, indices count in the order of `places`.
-    kept = {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"}
-    return s.again(2, s.a, attributes=kept)[1].name
+    others = s.attributes.keys() - {"storage_order"} if s.integer("storage_order") else None
+    return s.tape.scattered(s.second(2, s.a, attributes=others), s.dy, s.a)
 
 
 def _norm(s: GradientStep) -> Term:

@@ -4,7 +4,7 @@ import numpy as np
 
 from onnxsurgeon_lite.surgery.gradients.rules.formulas import Words, rules
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
-from onnxsurgeon_lite.surgery.gradients.tape import Term
+from onnxsurgeon_lite.surgery.gradients.tape import Term, known_sizes
 
 
 def _moved(s: GradientStep) -> Term:
@@ -19,11 +19,10 @@ def _concat(s: GradientStep) -> Term:
     t, axis = s.tape, s.axis(0)
     # this input begins where those before it end
     sizes = [t.dim(s.input(slot), axis) for slot in range(s.slot + 1)]
-    known = [t.shape(s.input(slot).name) for slot in range(s.slot + 1)]
-    numbers = [shape[axis] for shape in known if shape is not None and isinstance(shape[axis], int)]
-    if len(numbers) == len(known):
-        whole = [int(number) for number in numbers if number is not None]
-        start, end = t.integers([sum(whole[:-1])]), t.integers([sum(whole)])
+    shapes = [t.shape(s.input(slot).name) for slot in range(s.slot + 1)]
+    known = known_sizes([None if shape is None else shape[axis] for shape in shapes])
+    if known is not None:
+        start, end = t.integers([sum(known[:-1])]), t.integers([sum(known)])
     else:
         start = t.total(sizes[:-1]) if s.slot else t.integers([0])
         end = start + sizes[-1]
