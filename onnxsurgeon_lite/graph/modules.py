@@ -72,8 +72,7 @@ def _add_outputs(
                 leaving.append((path, name))
     index.learn_types(name for _, name in leaving)
     for path, name in leaving:
-        kind = index.types.get(name)
-        modules[path].outputs[name] = type_text(kind) if kind is not None else "unknown type"
+        modules[path].outputs[name] = type_text(index.types.get(name))
 
 
 def _ends(path: str) -> list[int]:

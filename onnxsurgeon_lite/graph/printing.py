@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
 
-from onnxsurgeon_lite.errors import BuildError
-from onnxsurgeon_lite.graph.native import printed
+from onnxsurgeon_lite.errors import BuildError, GraphError
+from onnxsurgeon_lite.graph.native import RejectedError, printed
 from onnxsurgeon_lite.model import copied, is_external, walk
 
 _UNSAID = "text cannot hold: "
@@ -15,9 +15,12 @@ _GRAPHS = AttributeProto.GRAPH, AttributeProto.GRAPHS
 
 
 def print_model(model: ModelProto) -> str:
-    """Return a model in ONNX text syntax; raises `RejectedError` as the printer does.
+    """Return a model in ONNX text syntax.
 
     Attributes that the syntax has no words for are strings that say so; names in attributes become identifiers.
+
+    Raises:
+        GraphError: the printer does not take it.
     """
     said = copied(model)
     for node in _nodes(said):
@@ -34,7 +37,12 @@ def print_model(model: ModelProto) -> str:
         for function, defaults in zip(said.functions, _defaults(said.functions), strict=True):
             function.attribute.extend(defaults)  # the printer writes them as they are
             del function.attribute_proto[:]
-    return printed(said)
+    try:
+        return printed(said)
+    except RejectedError as error:
+        raise GraphError(
+            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check MODEL"
+        ) from error
 
 
 def require_said(model: ModelProto) -> None:

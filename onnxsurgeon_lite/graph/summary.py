@@ -8,10 +8,9 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite import names
-from onnxsurgeon_lite.errors import GraphError, SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import enter, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
-from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.printing import print_model
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
@@ -173,11 +172,11 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
     kinds = ["input"] if name in index.inputs else []  # an input with a default is both
     kinds += ["initializer"] if name in index.initializers else []
     kinds += ["produced"] if position is not None else []
-    kind = index.type_of(name)
+
     origin = UNKNOWN if position is None else index.origins[position]
     return ValueSummary(
         name=path + name,
-        type=type_text(kind) if kind is not None else "unknown type",
+        type=type_text(index.type_of(name)),
         kind=" and ".join(kinds),
         producer=None if position is None else index.describe(position),
         consumers=list(map(index.describe, index.users(name))),
@@ -208,12 +207,7 @@ def model_text(model: Model) -> str:
     for tensor in walk.tensors(proto):
         if math.prod(tensor.dims) > ELIDED_ABOVE:  # large tensors are elided
             _elide(tensor)
-    try:
-        return names.shown_text(print_model(proto))
-    except RejectedError as error:
-        raise GraphError(
-            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check MODEL"
-        ) from error
+    return names.shown_text(print_model(proto))
 
 
 def _elide(tensor: TensorProto) -> None:

@@ -45,8 +45,10 @@ def node_title(node: NodeProto) -> str:
     return f"{node.op_type} {node.name!r}" if node.name else str(node.op_type)
 
 
-def type_text(kind: TypeProto) -> str:
+def type_text(kind: TypeProto | None) -> str:
     """Return a type as `float [batch, 3]`, `sequence of float [...]`."""
+    if kind is None:
+        return "unknown type"
     match kind.WhichOneof("value"):
         case "tensor_type":
             return f"{dtypes.dtype_name(kind.tensor_type.elem_type)} {shape_text(kind)}"

@@ -300,7 +300,7 @@ class _New:
                 names[name] = match.values[result]
         if not function.node:
             return
-        kind = index.types.get(match.values[own.output[0]])
+        kind = index.types.get(match.values[own.output[0]], TypeProto())
         opset = opset_versions(index.model.proto.opset_import).get("", _LISTS)
         # attributes of the pattern get the values that they matched
         bound = bound_nodes(function, NodeProto(attribute=_named(match)))
@@ -350,7 +350,7 @@ def _named(match: Match) -> Iterator[AttributeProto]:
         yield given
 
 
-def _fitting(node: NodeProto, kind: TypeProto | None, opset: int) -> list[NodeProto]:
+def _fitting(node: NodeProto, kind: TypeProto, opset: int) -> list[NodeProto]:
     """Return a node, as an opset takes it: a constant has a tensor, a float one the dtype of the match's output.
 
     Before whole numbers could be constant, floats are, and are cast.
@@ -358,7 +358,7 @@ def _fitting(node: NodeProto, kind: TypeProto | None, opset: int) -> list[NodePr
     tensor, made = constant_of(node), [node]
     if tensor is None:
         return made
-    data_type = 0 if kind is None else kind.tensor_type.elem_type
+    data_type = kind.tensor_type.elem_type
     dtype = dtypes.numpy_dtype(data_type or TensorProto.FLOAT)
     # a float constant takes the dtype of the match: float16 beside float16
     if tensor.data_type == TensorProto.FLOAT < data_type and dtypes.is_float(dtype):

@@ -195,8 +195,7 @@ class Graph:
         """Return a value's type as text."""
         if name not in self.index.types:
             self.index.learn_types(self.index.producer)  # all at once: one by one is slow
-        kind = self.index.types.get(name)
-        return "unknown type" if kind is None else type_text(kind)
+        return type_text(self.index.types.get(name))
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.index.values())

@@ -13,7 +13,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.model import by_name
-from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.model.messages import integer, operand
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -128,7 +128,7 @@ class GradientStep:
 
     def integer(self, name: str, default: int = 0) -> int:
         """Return an attribute."""
-        return int(self.attributes[name].i) if name in self.attributes else default
+        return integer(self.node, name, default)
 
     def number(self, name: str, default: float = 0.0) -> float:
         """Return an attribute; by default what the operator's schema says, otherwise `default`."""
