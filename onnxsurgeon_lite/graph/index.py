@@ -599,11 +599,10 @@ class GraphIndex:
         found = set(positions)
         pending = list(found)
         while pending:
-            for name in self.nodes[pending.pop()].output:
-                for consumer in self.users(name) if name else ():
-                    if consumer not in found:
-                        found.add(consumer)
-                        pending.append(consumer)
+            for consumer in self.next_to(self.outputs_of([pending.pop()])):
+                if consumer not in found:
+                    found.add(consumer)
+                    pending.append(consumer)
         return found
 
 

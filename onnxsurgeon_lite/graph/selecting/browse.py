@@ -234,7 +234,7 @@ class Graph:
         edge = near
         # the nodes at a value's ends are one edge away already
         for _ in range(radius - (name in index)):
-            values = {n for p in edge for n in chain(index.reads[p], index.nodes[p].output) if n}
+            values = set(chain(index.inputs_of(edge), index.outputs_of(edge)))
             values -= index.initializers.keys()
             edge = set(chain.from_iterable(map(self._neighbors, values))) - near
             near |= edge

@@ -19,7 +19,6 @@ from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageE
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, as_called, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
-from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import is_count, joined
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
         ]
     nodes = _by_kind(index, argument)
     if nodes and argument.startswith(_PLACES):  # a place means all values made there
-        return list(walk.outputs(map(index.nodes.__getitem__, nodes)))
+        return list(index.outputs_of(nodes))
     if nodes:
         return [_only_output(index, argument, position) for position in nodes]
     # an empty list: the selector was understood, and nothing has it
