@@ -265,17 +265,10 @@ def require_schemas(index: GraphIndex) -> None:
         imported = versions.get(body.path.partition("/@")[0], own)
         nodes = list(body.nodes)
         table = NodeTable(nodes) if body.path else index.table
-        schemas = {}
-        for operator, named in set(table.kinds):
-            domain = plain_domain(named)
-            schemas[operator, named] = find_schema(operator, imported.get(domain, 0), domain)
-        for position, node in _unlike(table, nodes, schemas):
-            schema, what = (
-                schemas[node.op_type, node.domain],
-                described(node, body.node_id(position)),
-            )
+        for position, node, schema in _unlike(table, nodes, imported):
             # a call has no schema
-            if schema is not None and call_key(node) not in called:
+            if call_key(node) not in called:
+                what = described(node, body.node_id(position))
                 try:
                     _check_counts(schema, node, what)
                     _check_known_attributes(schema, node, what)
@@ -310,22 +303,26 @@ def has_dangling(index: GraphIndex) -> bool:
 
 
 def _unlike(
-    table: NodeTable,
-    nodes: Sequence[NodeProto],
-    schemas: Mapping[tuple[str, str], Schema | None],
-) -> Iterator[tuple[int, NodeProto]]:
-    """Yield (position, node), the first of each operator, number of values and attributes."""
+    table: NodeTable, nodes: Sequence[NodeProto], imported: Mapping[str, int]
+) -> Iterator[tuple[int, NodeProto, Schema]]:
+    """Yield (position, node, schema), the first of each known operator, number of values and attributes."""
+    schemas = dict[tuple[str, str], Schema]()
+    for operator, named in set(table.kinds):
+        domain = plain_domain(named)
+        schema = find_schema(operator, imported.get(domain, 0), domain)
+        if schema is not None:
+            schemas[operator, named] = schema
     # others have none that count
-    with_attributes = {kind for kind, schema in schemas.items() if schema and schema.attributes}
+    with_attributes = {kind for kind, schema in schemas.items() if schema.attributes}
     known = set[Hashable]()
     every = zip(nodes, table.kinds, table.reads, table.makes, strict=True)
     for position, (node, kind, reads, makes) in enumerate(every):
         takes = kind in with_attributes and node.attribute
         held = tuple([a.SerializeToString() for a in node.attribute]) if takes else ()
         alike = kind, len(reads), len(makes), held
-        if alike not in known:
+        if kind in schemas and alike not in known:
             known.add(alike)
-            yield position, node
+            yield position, node, schemas[kind]
 
 
 def schema_at(operator: str, version: int) -> Schema:
