@@ -1,6 +1,7 @@
 """The same mistake at other nodes: the attribute, the operator or the number that is wrong at one node."""
 
 import math
+import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
@@ -20,6 +21,8 @@ from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
 from onnxsurgeon_lite.passes.protocol import key
 
 _SAID = 3  # places of one mistake that are named
+_MANY = 64  # nodes of a region that may have several layers
+_SOON = 2.0  # seconds
 _LARGEST = 1 << 28  # bytes of numbers that are kept of one family
 How = Literal["alike", "wired", "named"]
 
@@ -148,14 +151,18 @@ def _single(index: GraphIndex, name: str) -> float | None:
 
 
 def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
-    """Yield hypotheses, then those about the same mistake together: at all nodes, and at nodes with the same neighbors.
+    """Yield hypotheses, and those about the same mistake together: at all nodes, and at nodes with the same neighbors.
 
-    People repeat a mistake in each layer, and no edit of one layer alone makes the last output right.
+    People repeat a mistake in each layer, and no edit of one layer alone makes the last output right. In a large region
+    these come first, as far as they are known soon: they are few.
     """
     alike = dict[Hashable, list[tuple[Hypothesis, set[int]]]]()
-    left = _LARGEST
+    left, kept, until = _LARGEST, list[Hypothesis](), time.monotonic() + _SOON
     for hypothesis in hypotheses:
-        yield hypothesis
+        if len(place.nodes) > _MANY and left > 0 and time.monotonic() < until:
+            kept.append(hypothesis)
+        else:
+            yield hypothesis
         arrays = (s.numbers for s in hypothesis.edits if isinstance(s, SetConstant))
         left -= sum(np.asarray(numbers).nbytes for numbers in arrays)
         if hypothesis.mistake and not hypothesis.unknowns and left > 0:
@@ -174,6 +181,7 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
             if key(whole.edits) not in done:
                 done.add(key(whole.edits))
                 yield whole
+    yield from kept
 
 
 def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashable]]:
@@ -207,4 +215,5 @@ def _as_one(place: Place, several: Sequence[Hypothesis]) -> Hypothesis:
     others = others or counted(len(several[_SAID:]), "other place") * (len(several) > _SAID)
     sentence = f"{said}{f', the same at {others}' * bool(others)}; {first.right}"
     fixed = any(each.fixed for each in several)
-    return replace(first, sentence=sentence, edits=tuple(edits), fixed=fixed)
+    parts = tuple(several)
+    return replace(first, sentence=sentence, edits=tuple(edits), fixed=fixed, parts=parts)

@@ -34,6 +34,7 @@ class Hypothesis:
         bounded: the numbers that were solved for are the only ones, and lie where rounding leaves the right ones.
         known: the model that computed the references has it so: no fit by chance.
         instead: the value that is compared after the edit, if the wrong one is gone.
+        parts: the hypotheses that this one is together.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Hypothesis:
     plain: str = ""
     bounded: bool = False
     known: bool = False
+    parts: "tuple[Hypothesis, ...]" = ()
 
     @property
     def wrong(self) -> str:
@@ -70,7 +72,7 @@ class Hypothesis:
         """What it takes to describe the mistake: numbers that were solved for, nodes that are put in, edits."""
         # of several that fit, the shortest description is preferred
         inserted = sum(isinstance(step, Insert | Replace) for step in self.edits)
-        return self.unknowns, inserted, len(self.edits)
+        return self.unknowns, inserted, len(self.edits) + len(self.parts)
 
     @property
     def by_channel(self) -> bool:

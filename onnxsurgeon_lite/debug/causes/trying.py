@@ -143,6 +143,10 @@ class Bench:
         for batch, outcomes in self._batches(map(self._untried, families)):
             fits = [outcome for outcome in outcomes if outcome.fits]
             if fits:
+                # of several that are one mistake, one alone may be enough
+                parts = chain.from_iterable(fit.hypothesis.parts for fit in fits)
+                with suppress(OutOfTime):
+                    fits += [each for each in self.outcomes(parts) if each.fits]
                 yield fits
             elif nearest is self.nearest:  # else a report needs it once more
                 for name in set(map(_named, batch)) - self._later.keys():
@@ -176,8 +180,13 @@ class Bench:
 
     def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
         """Yield what each hypothesis that can be applied makes of the place."""
-        for _, outcomes in self._batches([hypotheses]):
-            yield from outcomes
+        # those of the search around this one have their turn there
+        later, self._later = self._later, {}
+        try:
+            for _, outcomes in self._batches([hypotheses]):
+                yield from outcomes
+        finally:
+            self._later = later
 
     def _batches(
         self, families: Iterable[Iterable[Hypothesis]]

@@ -400,3 +400,21 @@ def test_a_mistake_of_each_layer_is_found_where_references_see_the_first_one_alo
 
     said = result.culprits[0].causes[0].sentence
     assert "is transposed, the same at MatMul" in said
+
+
+def test_of_a_mistake_that_one_layer_has_that_layer_is_named():
+    layer = "m{0} = MatMul(h{0}, w{0}) h{1} = LeakyRelu <alpha = 0.01> (m{0})"
+    layers = [layer.format(i, i + 1) for i in range(36)]
+    # before the last layer nothing is negative: no slope matters there
+    layers[35] = "m35 = Neg(h35) h36 = LeakyRelu <alpha = 0.01> (m35)"
+    weights = {f"w{i}": np.eye(8, dtype=np.float32) for i in range(35)}
+    head = "g (float[3,8] h0) => (float[3,8] h36) {{ {} }}"
+    wrong = model(head.format(" ".join(layers)), **weights)
+    layers[35] = layers[35].replace("0.01", "0.2")
+    right = model(head.format(" ".join(layers)), **weights)
+    x = np.abs(numbers(3, 8))
+
+    result = osl.bisect(wrong, {"h36": references(right, h0=x)["h36"]}, feeds={"h0": x})
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert sentence.startswith("alpha of LeakyRelu (@71) is 0.01; with 0.2 the region")
