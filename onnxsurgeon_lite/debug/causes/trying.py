@@ -257,15 +257,8 @@ class Bench:
                 if result.changed and not (
                     self._same and refused(self.place, result.model, self._same)
                 ):
-                    return self._encoded(result.model), model is not whole
+                    return _encoded(self.place, result.model), model is not whole
         return b"", False
-
-    def _encoded(self, model: Model) -> bytes:
-        """Return a model without the constants that stay."""
-        graph = model.proto.graph
-        changed = [t for t in graph.initializer if self.place.index.initializers.get(t.name) != t]
-        assign(graph.initializer, changed)
-        return bytes(model.proto.SerializeToString())
 
     def _run(self, edited: Sequence[Edited]) -> list[Outcome]:
         """Run copies together; those that the runtime refuses have no outcome."""
@@ -387,6 +380,14 @@ class Bench:
             best = float(grid[at])
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
+
+
+def _encoded(place: Place, model: Model) -> bytes:
+    """Return an edited place without the constants that stay."""
+    graph = model.proto.graph
+    changed = [t for t in graph.initializer if place.index.initializers.get(t.name) != t]
+    assign(graph.initializer, changed)
+    return bytes(model.proto.SerializeToString())
 
 
 def _alike(one: RunValue, other: Array) -> bool:
