@@ -7,7 +7,7 @@ from itertools import chain
 from typing import ClassVar
 
 import numpy as np
-from onnx import GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.block_quantized import NAMES, ROWS, blocks_of
@@ -27,9 +27,11 @@ from onnxsurgeon_lite.graph.quantizers import (
     grid_of,
     weight_axis,
 )
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
+from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_external, walk
 from onnxsurgeon_lite.model.messages import assign, drop_at, integer, operand
+from onnxsurgeon_lite.model.narrowed import computed
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
@@ -135,9 +137,13 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
             nodes += made + [node]
     assign(graph.node, nodes)
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
+    for name, (stored, node) in found.blocks.items():
+        graph.initializer.append(_in_float(index, result, name, stored, node))
     # nodes of these values, and the constants that they alone read, are no longer needed
     rename_uses(graph.node, found.renamed)
-    known = chain(found.real, found.real.values(), found.renamed, found.weights, *found.joined)
+    known = chain(
+        found.real, found.real.values(), found.renamed, found.weights, found.blocks, *found.joined
+    )
     _drop_unread(graph, set(known))
     return found
 
@@ -156,9 +162,8 @@ def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
     own = tuple(name for slot, name in enumerate(node.input) if name and slot in slots)
     # one weight may be read by several nodes
     if own not in floats.joined:
-        # Gather looks rows up; a product has the columns of the stored matrix as its outputs
-        numbers = found.numbers() if is_rows else found.numbers().T
-        floats.joined[own] = floats.constant(f"{own[0]}_float", numbers)
+        floats.joined[own] = fresh(f"{own[0]}_float", floats.taken)
+        floats.blocks[floats.joined[own]] = own[0], node
     if is_rows:
         axis = integer(node, "gather_axis")
         yield _make(node, "Gather", [floats.joined[own], node.input[1]], made, axis=axis)
@@ -169,6 +174,28 @@ def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
     yield _make(node, "MatMul", [node.input[0], floats.joined[own]], product)
     if bias:
         yield _make(node, "Add", [product, bias], made)
+
+
+def _in_float(
+    index: GraphIndex, result: Model, name: str, stored: str, node: NodeProto
+) -> TensorProto:
+    """Return the numbers that a weight in blocks means; those of a file are computed when they are saved."""
+
+    def numbers() -> Array:
+        # read again each time: the scales of all weights take much memory
+        blocks = blocks_of(index, node)
+        assert not isinstance(blocks, str)
+        # Gather looks rows up; a product has the columns of the stored matrix as its outputs
+        return blocks.numbers() if node.op_type == ROWS else blocks.numbers().T
+
+    source, blocks = constant(index, stored), blocks_of(index, node)
+    if source is None or isinstance(blocks, str) or not is_external(source):
+        return dtypes.from_array(numbers(), name)
+    shape = blocks.shape if node.op_type == ROWS else blocks.shape[::-1]
+    kind = dtypes.data_type_of_numpy(blocks.dtype)
+    tensor = TensorProto(name=name, data_type=kind, dims=shape)
+    computed(result, source, tensor, lambda: [dtypes.encode(numbers())])
+    return tensor
 
 
 def _make(
@@ -210,7 +237,8 @@ class _Floats:
         left: outputs of the DynamicQuantizeLinear nodes that stay.
         real: integer value -> its float value. grids: integer value -> its scale and zero point.
         factors: integer value of a computed scale -> the products of this scale.
-        weights: new constants. renamed: value -> the value that it equals now.
+        weights: new constants. blocks: new constant -> (integers of a weight in blocks, its node).
+        renamed: value -> the value that it equals now.
         before: nodes that the next ones read.
     """
 
@@ -221,6 +249,7 @@ class _Floats:
     factors: dict[str, set[str]] = field(default_factory=dict)
     real: dict[str, str] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
+    blocks: dict[str, tuple[str, NodeProto]] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     before: list[NodeProto] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)

@@ -8,6 +8,7 @@ from onnx import helper, numpy_helper
 import onnxsurgeon_lite as osl
 from kit import packages
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.model import is_external
 from onnxsurgeon_lite.passes.build import parse_text
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -214,3 +215,18 @@ def test_narrow_floats_in_blocks_become_floats(kind):
     assert [node.op_type for node in result.proto.graph.node] == ["MatMul"]
     y = osl.run(result, {"x": np.ones((1, 4), np.float32)})["y"]
     assert y.tolist() == [[4, 17]]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_weight_of_a_file_is_computed_when_the_model_is_saved(tmp_path, bits):
+    model, feeds = product(bits, "packed", rows=1024, columns=64)
+    onnx.save(model.proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+
+    result = osl.dequantize(tmp_path / "m.onnx").model
+
+    # nothing holds the numbers until then
+    (weight,) = (tensor for tensor in result.graph.initializer if list(tensor.dims) == [1024, 64])
+    assert is_external(weight)
+    osl.save(result, tmp_path / "float.onnx")
+    made, right = (osl.run(m, feeds=feeds)["y"] for m in (tmp_path / "float.onnx", model))
+    np.testing.assert_allclose(made, right, rtol=1e-4, atol=1e-3)
