@@ -28,6 +28,7 @@ import numpy as np
 import onnxruntime
 import other
 import packaged
+import reimplemented
 import rewritten
 import samplewise
 import torch
@@ -47,6 +48,7 @@ SUBJECTS = {
         *rewritten.SUBJECTS,
         *samplewise.SUBJECTS,
         *conditioned.SUBJECTS,
+        *reimplemented.SUBJECTS,
     )
 }
 CLOSE = 1e-4  # of the largest number of an output: twenty times what kernels differ by here
