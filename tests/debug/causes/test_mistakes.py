@@ -283,3 +283,27 @@ def test_other_axes_of_a_reduction_are_named(opset):
             "axes of ReduceMean (@0) is [1]; with [1, 3]",
         )
     )
+
+
+def test_an_operand_with_another_axis_that_is_missing_is_named():
+    x = numbers(3, 5, 8)
+    wrong = model(
+        "g (float[3,5,8] x) => (float[3,5] y)"
+        " { m = ReduceMean (x, axes) c = Sub (x, m) a = Tanh (c) y = ReduceMax <keepdims = 0> (a, axes) }",
+        axes=np.array([2]),
+    )
+
+    y = np.tanh(x - x.mean(2, keepdims=True)).max(2) + x.mean(2)
+    result = osl.bisect(wrong, {"x": x, "y": y}, feeds={"x": x})
+
+    assert "'m' is not added to the result of ReduceMax" in result.culprits[0].causes[0].sentence
+
+
+def test_one_number_that_is_not_added_is_named():
+    x = numbers(3, 8)
+    wrong = model("g (float[3,8] x) => (float[3,8] y) { a = Tanh (x) y = Sin (a) }")
+
+    y = np.sin(np.tanh(x)) + np.float32(0.5)
+    result = osl.bisect(wrong, {"x": x, "y": y}, feeds={"x": x})
+
+    assert "0.5 is not added behind Sin" in result.culprits[0].causes[0].sentence
