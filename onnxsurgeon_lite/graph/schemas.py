@@ -378,7 +378,7 @@ def allows(schema: Schema, variable: str, data_type: int) -> bool:
 
 
 def variable_at(formals: Sequence[Schema.FormalParameter], slot: int) -> str:
-    """Return the type variable of an input or output; the last one stands for all further ones."""
+    """Return the type variable of an input or output. A variadic one, which is the last, serves all that follow."""
     return formals[min(slot, len(formals) - 1)].type_str
 
 

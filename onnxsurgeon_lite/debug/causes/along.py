@@ -19,7 +19,7 @@ _ALONG = re.compile("Reduce|Softmax|Normalization|Pool|Gather|Slice")
 _BROADCASTING = {"Add", "Sub", "Mul", "Div"}
 _MOST = np.iinfo(np.int64).max
 _PARTS = {"first": [0], "second": [1], "end": [-1], "most": [_MOST], "begin": [-_MOST], "back": [-1]}  # fmt: skip
-_REDUCTION = re.compile(r"(Reduce\w+)\((\w+), (\w+)\)")
+_REDUCTION = re.compile(r"(Reduce\w+|Squeeze)\((\w+), (\w+)\)")
 _ROWS = list(
     chain.from_iterable(MISTAKES[name].values() for name in ("along", "square", "reduced"))
 )
@@ -57,20 +57,18 @@ class _AlongAxes:
         given, made, axes = self.given, self.made, self.axes
         rank, is_kept = given.ndim, made.ndim == given.ndim
         # a reduction keeps its axes unless it says that it does not
-        text = (
-            self.nodes if is_kept else f"{self.nodes.replace('y =', 'k =')} y = Reshape(k, shape)"
-        )
+        text = self.nodes if is_kept else f"{self.nodes.replace('y =', 'k =')} y = Squeeze(k, axes)"
         perm = list(range(rank))
         perm[-2:] = perm[:-3:-1]  # rows and columns exchanged
         text = text.format(axis=axes[0], axes=list(axes), perm=perm)
-        integers = {"axes": axes, "last": [rank - 1], "shape": made.shape} | _PARTS
+        integers = {"axes": axes, "last": [rank - 1]} | _PARTS
         numbers = {name: np.array(value, np.int64) for name, value in integers.items()}
         # older reductions have their axes as an attribute
         if self.place.opset < _AXES_READ:
 
             def attribute(found: re.Match[str]) -> str:
                 operator, value, named = found.groups()
-                if operator == "ReduceSum" and self.place.opset >= 13:
+                if operator in ("ReduceSum", "Squeeze") and self.place.opset >= 13:
                     return found[0]
                 return f"{operator} <axes = {numbers[named].tolist()}> ({value})"
 
@@ -84,7 +82,7 @@ class _AlongAxes:
 
 
 def missing_along(place: Place) -> Hypotheses:
-    """Yield what is missing along axes, after the last node or between a value and what reads it."""
+    """Yield normalizations and reductions that are missing after the last node, or before the readers of a value."""
     # every step at every edge, before they are put in order
     found = list[tuple[_AlongAxes, str, list[RegionNode]]]()
     last = [(place.value, place.actual, list[RegionNode]())] if has_floats(place.actual) else []

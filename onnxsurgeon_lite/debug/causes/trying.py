@@ -196,11 +196,11 @@ class Bench:
         later = list(self._later.values())
         self._later.clear()
         # the nodes behind them change, too
-        self._windows.closed = True
+        closed, self._windows.closed = self._windows.closed, True
         try:
             yield from self._run_each([later])
         finally:
-            self._windows.closed = False
+            self._windows.closed = closed  # a search around this one may run them, too
 
     def _run_each(
         self, families: Iterable[Iterable[Hypothesis]]

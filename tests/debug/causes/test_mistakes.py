@@ -307,3 +307,17 @@ def test_one_number_that_is_not_added_is_named():
     result = osl.bisect(wrong, {"x": x, "y": y}, feeds={"x": x})
 
     assert "0.5 is not added behind Sin" in result.culprits[0].causes[0].sentence
+
+
+@pytest.mark.parametrize("opset", [12, 17, 21])
+def test_another_reduction_repairs_a_model_of_any_batch(opset):
+    text = 'g (float["n",3,4,6] x) => (float["n",4,6] y) {{ {} y = Tanh (m) }}'
+    first = "c = Constant <value = int64 {0}> () m = Gather <axis = 1> (x, c)"
+    wrong = model(text.format(first))
+    wrong.opset_import[0].version = opset
+    x, fresh = numbers(2, 3, 4, 6), numbers(5, 3, 4, 6, seed=1)
+
+    result = osl.bisect(wrong, {"x": x, "y": np.tanh(x.std(1))}, feeds={"x": x})
+
+    made = osl.run(osl.repair(wrong, result).model, feeds={"x": fresh})["y"]
+    np.testing.assert_allclose(made, np.tanh(fresh.std(1)), rtol=1e-4, atol=1e-5)
