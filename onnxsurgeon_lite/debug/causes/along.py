@@ -55,9 +55,13 @@ class _AlongAxes:
     def edit(self, start: str, end: str) -> Pass:
         """Return the edit that computes one value from another so."""
         given, made, axes = self.given, self.made, self.axes
-        rank, is_kept = given.ndim, made.ndim == given.ndim
+        rank = given.ndim
         # a reduction keeps its axes unless it says that it does not
-        text = self.nodes if is_kept else f"{self.nodes.replace('y =', 'k =')} y = Squeeze(k, axes)"
+        text = (
+            self.nodes
+            if made.ndim == rank
+            else f"{self.nodes.replace('y =', 'k =')} y = Squeeze(k, axes)"
+        )
         perm = list(range(rank))
         perm[-2:] = perm[:-3:-1]  # rows and columns exchanged
         text = text.format(axis=axes[0], axes=list(axes), perm=perm)
@@ -116,9 +120,10 @@ def other_along(place: Place) -> Hypotheses:
 def _choices(place: Place, given: Array, made: Array) -> Iterator[_AlongAxes]:
     """Yield what can make a value of the shape of another."""
     # of one shape each step may stand, else what reduces the axes that are gone
-    axes = _reduced_axes(given.shape, made.shape)
     if given.shape == made.shape:
         yield from _kept(place, given)
+        return
+    axes = _reduced_axes(given.shape, made.shape)
     for title, nodes in MISTAKES["reduced"].items() if axes else ():
         sizes = [given.shape[axis] for axis in axes]
         if ("colors" not in nodes or sizes == [3]) and ("Slice" not in nodes or len(axes) == 1):
@@ -146,6 +151,6 @@ def _reduced_axes(given: Ints, made: Ints) -> Ints:
         for axes in combinations(range(len(given)), number):
             kept = tuple(1 if a in axes else size for a, size in enumerate(given))
             left = tuple(size for a, size in enumerate(given) if a not in axes)
-            if given != made and made in (kept, left):
+            if made in (kept, left):
                 return axes
     return ()
