@@ -91,7 +91,9 @@ def _suggest(error: Any) -> None:
     parameters = context.command.params if context is not None else ()
     known = [option for parameter in parameters for option in parameter.opts]
     if "unexpected extra argument" in error.message and "--against" in known:
-        error.message += "; another model to compare with is --against MODEL, references are --reference PATH"
+        error.message += (
+            "; another model to compare with is --against MODEL, references are --reference PATH"
+        )
     if len(name) < _BEGINNING:
         return
     beginning = [option for option in known if option.startswith(name[:_BEGINNING])]
