@@ -1,4 +1,4 @@
-"""Weights of onnxruntime's operators that hold integers of a few bits, with a scale for each block of them."""
+"""Weights that hold integers of a few bits, or narrow floats, with a scale for each block of them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,10 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, constant_of, grid_of, limits_of
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model.messages import attributes_of, operand
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, bits_of, is_float, wide
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.in_file import Rows, rows_at_a_time, whole
+from onnxsurgeon_lite.tensors.narrow import largest
 
 PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
 BITS = (2, 4, 8)
@@ -30,7 +31,7 @@ class Blocks:
     """A weight of integers with a scale and a zero point for each block of one axis.
 
     Attributes:
-        packed: the integers, or bytes that hold several of them along the last axis.
+        packed: the integers, float8 or float4 in their place, or bytes that hold several along the last axis.
         shape: of the weight: (columns, rows) of a MatMulNBits.
         dtype: of the numbers that they mean.
         bits: of each integer.
@@ -92,7 +93,7 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
         return "its weight, its scales or its zero points are computed"
     attributes = attributes_of(node)
     if node.op_type == DEQUANTIZE:
-        return _dequantized(integers, grid_of(index, node), scales)
+        return _dequantized(integers, grid_of(index, node, floats=True), scales)
     if attributes.get("bits", 4) not in BITS:
         return f"bits = {attributes['bits']} is not known"
     if node.op_type == ROWS:
@@ -107,7 +108,10 @@ def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
 def _dequantized(integers: Rows, grid: Grid | None, scales: Array) -> Blocks | str:
     if grid is None or not grid.block or integers.ndim != 2:
         return "its weight has no blocks"
-    numbers, bits = whole(integers), (grid.high - grid.low).bit_length()
+    if is_float(integers.dtype):
+        high = int(largest(integers.dtype))
+        grid = replace(grid, low=-high, high=high)
+    numbers, bits = whole(integers), bits_of(integers.dtype)
     # a product reads columns [in, out]: the weight is [out, in], as MatMulNBits has it
     if not grid.axis % 2:  # 0 or -2
         numbers = numbers.T

@@ -212,8 +212,7 @@ class InnerGraph:
         Raises:
             UnknownNameError: there is no such node or body.
         """
-        found = bodies(index, position) if position < len(index.nodes) else []
-        if body not in found:
+        if position >= len(index.nodes) or body not in bodies(index, position):
             raise unknown_body(index, position, body)
         node = index.nodes[position]
         function = function_of(index, node) if body == FUNCTION else None

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.quantizers import constant_of
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import plain_domain
-from onnxsurgeon_lite.tensors.dtypes import Wide
+from onnxsurgeon_lite.tensors.dtypes import Wide, wide
 from onnxsurgeon_lite.untrusted import inner
 
 Json = Mapping[str, object]
@@ -66,20 +66,22 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
     if source.number("hidden_size") is None:  # of no language model that is known here
         return ()
     for field, (wanted, read, where) in _FIELDS.items():
-        right: Found | None = ""  # for the message, if reading fails after this
+        # for the message, if reading fails after this
+        right, value, agrees = "", "", None
         try:
             # the names of a number, or a function
-            right = source.number(*wanted) if isinstance(wanted, tuple) else wanted(source)
-            if right is not None:
-                value = read(graph)
-                place = where if isinstance(where, str) else where(graph)
-                found.append(
-                    Agreement(field, _text(right), _text(value), _same(right, value), place)
-                )
+            asked = source.number(*wanted) if isinstance(wanted, tuple) else wanted(source)
+            if asked is None:
+                continue
+            right = _text(asked)
+            place = where if isinstance(where, str) else where(graph)
+            made = read(graph)
+            value, agrees = _text(made), _same(asked, made)
         except _NotToldError as error:
-            found.append(Agreement(field, _text(right or ""), "", None, str(error)))
+            place = str(error)
         except (ArithmeticError, ValueError) as error:
-            found.append(Agreement(field, "", "", None, f"its numbers are no sizes: {error}"))
+            right, place = "", f"its numbers are no sizes: {error}"
+        found.append(Agreement(field, right, value, agrees, place))
     return tuple(found)
 
 
@@ -93,23 +95,16 @@ def agreements_of_package(index: GraphIndex, package: Json) -> tuple[Agreement, 
         "vocab_size": model.get("vocab_size"),
         "sliding_window": None,  # the program that runs a package may slide the cache itself
     }
-    found = agreements(index, config)
     # only fields that the package has
-    told = [each for each in found if config.get(each.field) is not None]
+    told = [each for each in agreements(index, config) if config.get(each.field) is not None]
     for kind, values in (("inputs", index.inputs), ("outputs", index.outputs)):
         for field, name in inner(decoder, kind).items():
             # `past_key_values.%d.key`: the name in the first layer
             first = str(name).replace("%d", "0", 1)
+            agrees = first in values
+            found = "" if agrees else "missing"
             where = f"{kind[:-1]} {first!r} of the graph"
-            told.append(
-                Agreement(
-                    field,
-                    str(name),
-                    "" if first in values else "missing",
-                    first in values,
-                    where,
-                )
-            )
+            told.append(Agreement(field, str(name), found, agrees, where))
     return tuple(told)
 
 
@@ -287,14 +282,11 @@ class _Graph:
         for node in self.index.nodes:
             slots = _TABLES.get((node.op_type, plain_domain(node.domain)), ())
             names = [node.input[slot] for slot in slots if slot < len(node.input)]
-            tables = [constant_of(self.index, name) for name in names]
-            if len(tables) == 2 and all(
-                t is not None and t.ndim == 2 and len(t) > 1 for t in tables
-            ):
+            found = [a for name in names if (a := constant_of(self.index, name)) is not None]
+            tables = [wide(table[1]) for table in found if table.ndim == 2 and len(table) > 1]
+            if len(tables) == 2:
                 # Row 1 holds cos and sin of position 1 times each frequency: the angle is the frequency itself.
-                cos, sin = (
-                    np.asarray(table[1], np.float64) for table in tables if table is not None
-                )
+                cos, sin = tables
                 return tuple(map(float, np.arctan2(sin, cos)))
         raise _NotToldError("no node reads constant tables of cosines and sines")
 
@@ -320,15 +312,10 @@ class _Graph:
     def _single(self, node: NodeProto) -> float | None:
         """Return the one number that a node divides or multiplies by."""
         # exactly one scalar
-        arrays = [
-            a
-            for a in (constant_of(self.index, name) for name in node.input)
-            if a is not None and a.size == 1
-        ]
-        if len(arrays) != 1:
-            return None
-        number = float(arrays[0].item())
-        return number if node.op_type in ("Mul", "Div") else None
+        arrays = (constant_of(self.index, name) for name in node.input)
+        numbers = [float(a.item()) for a in arrays if a is not None and a.size == 1]
+        is_scale = len(numbers) == 1 and node.op_type in ("Mul", "Div")
+        return numbers[0] if is_scale else None
 
     @property
     def logits(self) -> str:
@@ -357,10 +344,6 @@ class _Graph:
             )
         return 1.0
 
-    def table(self) -> str:
-        """Return the name of the embedding's table."""
-        return self._origin(str(self.embedding.input[0]))
-
     def _origin(self, name: str) -> str:
         while self.index.operator_of(name) in _PASSING:
             name = _nth(self.index.nodes[self.index.producer[name]].input, 0)
@@ -379,12 +362,12 @@ class _Graph:
 
     def tied(self) -> Found:
         """Return whether the head has the embedding's numbers: the same initializer, or a copy."""
-        for head in self._heads():
-            if head.op_type in ("MatMul", "Gemm", "MatMulNBits"):
-                break
-        else:
+        kinds = "MatMul", "Gemm", "MatMulNBits"
+        head = next((node for node in self._heads() if node.op_type in kinds), None)
+        if head is None:
             raise _NotToldError(f"no product makes {self.logits!r}")
-        table, weight = self.table(), self._origin(_nth(head.input, 1))
+        # the embedding's table, and the head's
+        table, weight = map(self._origin, (self.embedding.input[0], _nth(head.input, 1)))
         if table == weight:
             return "tied"
         one, two = (constant_of(self.index, name) for name in (table, weight))
@@ -462,11 +445,7 @@ _FIELDS: Mapping[str, tuple[_Wanted, _Read, _Where]] = {
         _Graph.epsilons,
         "epsilon of the norms",
     ),
-    "rotary frequencies": (
-        _Source.frequencies,
-        _Graph.frequencies,
-        _Graph.base,
-    ),
+    "rotary frequencies": (_Source.frequencies, _Graph.frequencies, _Graph.base),
     "embedding scale": (
         _Source.embedding,
         _Graph.embedding_scale,

@@ -186,12 +186,15 @@ def declared_types(
 
 
 def declare_anew(
-    graph: GraphProto, types: Mapping[str, TypeProto], gone: Set[str] = frozenset()
+    graph: GraphProto,
+    types: Mapping[str, TypeProto],
+    gone: Set[str] = frozenset(),
+    with_outputs: bool = False,
 ) -> None:
-    """Give the value_info of a graph new types, and remove that of values in `gone` that get none."""
+    """Give the value_info of a graph new types, its outputs too, and remove that of values in `gone` without one."""
     if lost := gone - types.keys():
         drop(graph.value_info, lambda info: info.name in lost)
-    for info in graph.value_info:
+    for info in chain(graph.value_info, graph.output if with_outputs else ()):
         # fields besides the type stay as they are
         if (kind := types.get(info.name)) is not None:
             info.type.CopyFrom(kind)

@@ -22,9 +22,7 @@ _MANY = 256  # nodes
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Yield every tensor: initializers, attributes, sparse parts; in bodies, functions and training graphs too."""
-    for function in model.functions:
-        yield from _of_attributes(function.attribute_proto)
-        yield from _of_nodes(function.node)
+    yield from _of_functions(model)
     for graph in graphs(model):
         yield from graph.initializer
         yield from _of_sparse(graph.sparse_initializer)
@@ -42,6 +40,10 @@ def attribute_tensors(model: ModelProto) -> Iterator[TensorProto]:
     for graph in graphs(model):
         yield from _of_sparse(graph.sparse_initializer)
         yield from _of_nodes(graph.node)
+    yield from _of_functions(model)
+
+
+def _of_functions(model: ModelProto) -> Iterator[TensorProto]:
     for function in model.functions:
         yield from _of_attributes(function.attribute_proto)
         yield from _of_nodes(function.node)

@@ -149,19 +149,14 @@ def _common_type(index: GraphIndex, names: tuple[str, ...]) -> TypeProto:
     kinds = [ragged_type(index, name) for name in names]
     common = copied(kinds[0])
     for name, kind in zip(names, kinds, strict=True):
+        what = f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack"
         same = kind.tensor_type.elem_type == common.tensor_type.elem_type
         if not same or len(dims_of(kind)) != len(dims_of(common)):
-            raise ShapeError(
-                f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack",
-                "the outputs of a group must have one dtype and rank",
-            )
+            raise ShapeError(what, "the outputs of a group must have one dtype and rank")
         dims = list(zip(dims_of(common), dims_of(kind), strict=True))
         for known, dim in dims[1:]:
             if known != dim and known.HasField("dim_value") and dim.HasField("dim_value"):
-                raise ShapeError(
-                    f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack",
-                    "they may differ only in dimension 0",
-                )
+                raise ShapeError(what, "they may differ only in dimension 0")
             # known in one image only, or different names: any size
             if known != dim:
                 known.Clear()

@@ -137,8 +137,8 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
             nodes += made + [node]
     assign(graph.node, nodes)
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
-    for name, (stored, node) in found.blocks.items():
-        graph.initializer.append(_in_float(index, result, name, stored, node))
+    for name, node in found.blocks.items():
+        graph.initializer.append(_in_float(index, result, name, node))
     # nodes of these values, and the constants that they alone read, are no longer needed
     rename_uses(graph.node, found.renamed)
     known = chain(
@@ -157,14 +157,13 @@ def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
         floats.reasons[made] = found
         return
     floats.changes.append(node.op_type)
-    is_rows = node.op_type == ROWS
-    slots = NAMES[node.op_type]
-    own = tuple(name for slot, name in enumerate(node.input) if name and slot in slots)
+    # the integers come first
+    own = tuple(filter(None, (operand(node, slot) for slot in NAMES[node.op_type])))
     # one weight may be read by several nodes
     if own not in floats.joined:
         floats.joined[own] = fresh(f"{own[0]}_float", floats.taken)
-        floats.blocks[floats.joined[own]] = own[0], node
-    if is_rows:
+        floats.blocks[floats.joined[own]] = node
+    if node.op_type == ROWS:
         axis = integer(node, "gather_axis")
         yield _make(node, "Gather", [floats.joined[own], node.input[1]], made, axis=axis)
         return
@@ -176,9 +175,7 @@ def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
         yield _make(node, "Add", [product, bias], made)
 
 
-def _in_float(
-    index: GraphIndex, result: Model, name: str, stored: str, node: NodeProto
-) -> TensorProto:
+def _in_float(index: GraphIndex, result: Model, name: str, node: NodeProto) -> TensorProto:
     """Return the numbers that a weight in blocks means; those of a file are computed when they are saved."""
 
     def numbers() -> Array:
@@ -188,7 +185,8 @@ def _in_float(
         # Gather looks rows up; a product has the columns of the stored matrix as its outputs
         return blocks.numbers() if node.op_type == ROWS else blocks.numbers().T
 
-    source, blocks = constant(index, stored), blocks_of(index, node)
+    source = constant(index, node.input[NAMES[node.op_type][0]])
+    blocks = blocks_of(index, node)
     if source is None or isinstance(blocks, str) or not is_external(source):
         return dtypes.from_array(numbers(), name)
     shape = blocks.shape if node.op_type == ROWS else blocks.shape[::-1]
@@ -237,7 +235,7 @@ class _Floats:
         left: outputs of the DynamicQuantizeLinear nodes that stay.
         real: integer value -> its float value. grids: integer value -> its scale and zero point.
         factors: integer value of a computed scale -> the products of this scale.
-        weights: new constants. blocks: new constant -> (integers of a weight in blocks, its node).
+        weights: new constants. blocks: new constant -> the node that has this weight in blocks.
         renamed: value -> the value that it equals now.
         before: nodes that the next ones read.
     """
@@ -249,7 +247,7 @@ class _Floats:
     factors: dict[str, set[str]] = field(default_factory=dict)
     real: dict[str, str] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
-    blocks: dict[str, tuple[str, NodeProto]] = field(default_factory=dict)
+    blocks: dict[str, NodeProto] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     before: list[NodeProto] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
@@ -341,12 +339,11 @@ class _Floats:
             return
         # a constant: its numbers; an integer that a Gather or the like takes from a constant: that of the
         # numbers
-        numbers = self._numbers(node)
-        if numbers is not None:
-            self.renamed[result] = self.constant(f"{result}_float", numbers)
-        elif moved := self._moved_constant(node.input[0], *node.input[1:]):
-            self.renamed[result] = moved
-        self.changes += [node.op_type] if result in self.renamed else []
+        grid = grid_of(self.index, node, floats=True)
+        own = self._weight(result, grid, *node.input[:2])
+        if found := own or self._moved_constant(node.input[0], *node.input[1:]):
+            self.renamed[result] = found
+            self.changes.append(node.op_type)
 
     def _equals(self, name: str, source: str) -> Iterator[NodeProto]:
         """Let readers of a value read another; an output of the graph keeps its name."""
@@ -354,15 +351,6 @@ class _Floats:
             yield helper.make_node("Identity", [source], [name])
         else:
             self.renamed[name] = source
-
-    def _numbers(self, node: NodeProto) -> Array | None:
-        """Return what a DequantizeLinear makes of a constant."""
-        grid = grid_of(self.index, node, floats=True)
-        integers = constant_of(self.index, node.input[0])
-        scale = constant_of(self.index, node.input[1])
-        if grid is None or integers is None or scale is None or not grid.fits(integers.shape):
-            return None
-        return grid.numbers(integers).astype(scale.dtype)
 
     def _dynamic(self, node: NodeProto) -> Iterator[NodeProto]:
         """Take the integers for the numbers themselves: their scale is 1."""
@@ -465,15 +453,15 @@ class _Floats:
         """Return the float value of an integer one."""
         if name in self.real and self.grids.get(name) == self._key(scale, zero):
             return self.real[name]
-        integers = constant_of(self.index, name)
-        grid = self._grid(scale, zero, axis)
-        if integers is None:  # not constant: perhaps moved from a constant
-            return self._moved_constant(name, scale, zero)
-        if grid is None or not grid.fits(integers.shape):
-            return None
-        return self._weight(name, grid, integers, scale)
+        # a constant, or perhaps moved from one
+        own = self._weight(name, self._grid(scale, zero, axis), name, scale)
+        return own or self._moved_constant(name, scale, zero)
 
-    def _weight(self, name: str, grid: Grid, integers: Array, scale: str) -> str:
+    def _weight(self, name: str, grid: Grid | None, stored: str, scale: str) -> str | None:
+        """Return a new constant with the numbers that stored integers mean; None where these are computed."""
+        integers = constant_of(self.index, stored)
+        if grid is None or integers is None or not grid.fits(integers.shape):
+            return None
         return self.constant(f"{name}_float", grid.numbers(integers).astype(self._dtype(scale)))
 
     def _moved_constant(self, name: str, scale: str, zero: str = "") -> str | None:
@@ -481,9 +469,11 @@ class _Floats:
         node, grid = self.index.node_of(name), self._grid(scale, zero)
         if node is None or node.op_type not in _MOVING or grid is None or grid.scale.ndim:
             return None
-        if node.op_type == "Concat" or (integers := constant_of(self.index, node.input[0])) is None:
+        # a Concat has several
+        stored = "" if node.op_type == "Concat" else node.input[0]
+        source = self._weight(stored, grid, stored, scale)
+        if source is None:
             return None
-        source = self._weight(node.input[0], grid, integers, scale)
         self.before.append(self._like(node, node.op_type, [source, *node.input[1:]], node.domain))
         return self.real[name]
 

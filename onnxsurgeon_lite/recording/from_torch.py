@@ -13,6 +13,7 @@ from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.recording.from_model import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
+    Call,
     ModuleCall,
     RecordError,
     call_factory,
@@ -76,7 +77,7 @@ class _Compiled(torch.nn.Module):
         vars(self)["forward"] = torch.compile(module.eval().forward, backend=compiler)
 
 
-def _module(target: object) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+def _module(target: object) -> Call:
     if isinstance(target, str):
         return load_factory(target)
     if callable(target) and not isinstance(target, torch.nn.Module):

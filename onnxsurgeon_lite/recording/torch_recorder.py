@@ -55,6 +55,8 @@ DTYPES: dict[torch.dtype, str] = {
 """torch dtype -> the ONNX name."""
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+Call = tuple[torch.nn.Module, object, Mapping[str, object]]
+"""A module, its arguments, and those by name."""
 
 
 class RecordError(Exception):
@@ -120,7 +122,7 @@ def record_module(
     return Recorded(len(writer.entries), list(dict.fromkeys(writer.notes)))
 
 
-def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+def load_factory(target: str) -> Call:
     """Return (module, args, kwargs) from `FILE.py:factory`.
 
     Raises:
@@ -140,9 +142,7 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
     return call_factory(factory, name)
 
 
-def call_factory(
-    factory: Callable[[], object], name: str
-) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+def call_factory(factory: Callable[[], object], name: str) -> Call:
     """(module, args, kwargs) from a function that returns the module, or (module, args).
 
     Raises:
@@ -176,7 +176,7 @@ def _require_same_weights(one: torch.nn.Module, other: torch.nn.Module, factory:
             )
 
 
-def module_of(made: object, said: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+def module_of(made: object, said: str) -> Call:
     """(module, args, kwargs) from a module, or a tuple of the first of them."""
     # module; (module, args); (module, args, kwargs)
     parts = made if isinstance(made, tuple) else (made,)

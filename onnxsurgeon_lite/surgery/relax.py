@@ -56,7 +56,7 @@ def relax(
 
     def without(graph: GraphProto) -> None:  # the graph as it is without the constants
         drop(graph.initializer, lambda tensor: tensor.name in constants)  # defaults
-        _set_types(graph, ranked)
+        declare_anew(graph, ranked, with_outputs=True)
         declare(graph, ranked)
 
     until = 1 + max(read_here, default=-1)  # the nodes up to the last direct reader
@@ -68,7 +68,7 @@ def relax(
     left = infer_left(requested) | ranked
     looser = _loosened(types, known, left, {info.name for info in result.graph.output})
     del known, left, infer_before, infer_left  # large
-    _set_types(result.graph, looser)
+    declare_anew(result.graph, looser, with_outputs=True)
     return {name: kind for name, kind in types.items() if name in looser}
 
 
@@ -87,14 +87,7 @@ def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
         if key not in kinds:
             kinds[key] = _restored(*sides)
         restored[name] = kinds[key]
-    _set_types(result.graph, restored)
-
-
-def _set_types(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
-    declare_anew(graph, types)
-    for info in graph.output:
-        if info.name in types:
-            info.type.CopyFrom(types[info.name])
+    declare_anew(result.graph, restored, with_outputs=True)
 
 
 def _loosened(

@@ -175,7 +175,7 @@ def fits(kind: TypeProto | None, value: Stored) -> bool:
 
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
     """Return the number of `raw_data` bytes for a tensor of this dtype and shape."""
-    return -(-math.prod(dims) * _bits(numpy_dtype(data_type)) // 8)  # rounded up to whole bytes
+    return -(-math.prod(dims) * bits_of(numpy_dtype(data_type)) // 8)  # rounded up to whole bytes
 
 
 def require_length(data_type: int, dims: Sequence[int], length: int) -> None:
@@ -199,7 +199,7 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
 
 def _unpacked(raw: bytes | bytearray | memoryview, dtype: DType, count: int) -> Array:
     """Return the `count` elements in raw bytes, flat."""
-    parts = 8 * dtype.itemsize // _bits(dtype)  # elements in a byte: 2 for int4
+    parts = 8 * dtype.itemsize // bits_of(dtype)  # elements in a byte: 2 for int4
     if parts == 1:
         return np.frombuffer(raw, dtype)
     # one column for each element of a byte, the low bits first
@@ -220,7 +220,7 @@ def payload(array: Array) -> bytes | memoryview:
 
 def encode(array: Array) -> bytes:
     """Return the raw bytes of an array; the inverse of `decode`, except for strings."""
-    parts = 8 * array.dtype.itemsize // _bits(array.dtype)
+    parts = 8 * array.dtype.itemsize // bits_of(array.dtype)
     if parts == 1:
         return array.tobytes()
     fields = np.zeros((-(-array.size // parts), parts), np.uint8)
@@ -230,7 +230,7 @@ def encode(array: Array) -> bytes:
     return bytes(np.bitwise_or.reduce(fields, axis=1))
 
 
-def _bits(dtype: DType) -> int:
+def bits_of(dtype: DType) -> int:
     """Return the bits of an element in raw bytes."""
     return _NARROW[_NUMBERS[dtype]][1] if dtype in _NUMBERS else 8 * dtype.itemsize
 

@@ -2,8 +2,9 @@
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike
 
-from onnxsurgeon_lite.tensors.dtypes import Array, DType
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, is_float
 
 
 def largest(dtype: DType) -> float:
@@ -14,6 +15,15 @@ def largest(dtype: DType) -> float:
 def eps(dtype: DType) -> float:
     """Return how far the next number after 1 is in a float dtype."""
     return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def spacing(array: ArrayLike, dtype: DType) -> Wide:
+    """Return how far neighbors are in a dtype, at each of some numbers: 1 for integers."""
+    if not is_float(dtype):
+        return np.ones(())
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    exponents = np.maximum(np.frexp(array)[1] - 1, info.minexp)
+    return np.asarray(np.ldexp(1.0, exponents - info.nmant))
 
 
 def narrowed(array: Array, dtype: DType) -> Array:

@@ -72,6 +72,36 @@ def test_weights_behind_a_dequantizer_in_blocks_are_compared(kind, axis, tmp_pat
     assert found.finding.startswith(f"the scale of block 2 of row 5 is {wrong[5, 2]:.6g}, ")
 
 
+@pytest.mark.parametrize("kind", ["float8e4m3fn", "float8e5m2", "float4e2m1"])
+def test_narrow_floats_in_blocks_are_compared(kind, tmp_path):
+    weight = packages.checkpoint()["lm_head.weight"]
+    model = parse_text("""<ir_version: 11, opset_import: ["" : 23]>
+        g (float[1, 64] x) => (float[1, 48] y) { y = MatMul (x, w) }""")
+    model.proto.graph.initializer.append(numpy_helper.from_array(weight.T.copy(), "w"))
+    narrow = osl.convert(model, to=kind).model
+    osl.save_tensors(tmp_path / "checkpoint.npz", {"lm_head.weight": weight})
+
+    assert str(osl.weights(narrow, tmp_path / "checkpoint.npz")) == (
+        "1 of 1 weights found: 0 differ; 1 rounded"
+    )
+    tensors = {tensor.name.removeprefix("w_"): tensor for tensor in narrow.proto.graph.initializer}
+    scales, numbers = (narrow.array(tensors[name]) for name in ("scale", "quantized"))
+    for row in range(48):
+        wrong = scales.copy()
+        wrong[1, row] *= 1.5
+        tensors["scale"].CopyFrom(dtypes.from_array(wrong, "w_scale"))
+        (found,) = osl.weights(narrow, tmp_path / "checkpoint.npz").weights
+        assert found.finding.startswith(
+            f"the scale of block 1 of row {row} is {wrong[1, row]:.6g},"
+        )
+    tensors["scale"].CopyFrom(dtypes.from_array(scales, "w_scale"))
+    wrong = numbers.copy()
+    wrong[40, 3] = 0.5 if wrong[40, 3] < 0 else -0.5
+    tensors["quantized"].CopyFrom(dtypes.from_array(wrong, "w_quantized"))
+    (found,) = osl.weights(narrow, tmp_path / "checkpoint.npz").weights
+    assert found.finding == "block 1 of row 3 holds other numbers"
+
+
 def edit(model, name, change):
     """Change the numbers of an initializer in place."""
     tensor = next(t for t in model.proto.graph.initializer if t.name == name)

@@ -276,6 +276,8 @@ class _Bisection:
         if result.verdict == "mismatch":
             result.notes += self.judge.references.doubts
         self.observer.forget()
+        # causes ask for references, and what computes these needs the memory of the last session
+        self.runtime.forget((), session=True)
         for culprit in result.culprits[:ENTERED]:
             self._look_inside(culprit)
         return result

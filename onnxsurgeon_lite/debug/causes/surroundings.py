@@ -300,6 +300,8 @@ class Surroundings:
                 found[name] = np.shape(feeds[name])
         # what neither a declaration nor the set says is read
         unknown = [n for n, shape in found.items() if (not shape or 0 in shape) and n in references]
+        # forward: a model that computes references goes on from what it has
+        unknown.sort(key=lambda name: self.index.rank.get(name, -1))
         for start in range(0, len(unknown), _TOGETHER):
             several = unknown[start : start + _TOGETHER]
             references.prefetch(several)

@@ -230,7 +230,7 @@ class InBlocks:
 
 
 def _bits(kind: str) -> int:
-    return dtypes.byte_count(dtypes.data_type_of(kind), [8])
+    return dtypes.bits_of(_dtype(kind))
 
 
 def _dtype(kind: str) -> DType:

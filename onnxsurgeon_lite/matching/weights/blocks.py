@@ -20,9 +20,10 @@ from onnxsurgeon_lite.matching.weights.pieces import in_a_row
 from onnxsurgeon_lite.model.messages import integer, operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, is_float, rms, wide
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.in_file import Rows
+from onnxsurgeon_lite.tensors.narrow import spacing
 
 Single = NDArray[np.float32]
 
@@ -174,6 +175,7 @@ class _Parted:
         stored: the numbers that they should be rounded from.
         scale, zero: of each block; a block of zeros has the scale 1.
         grid: its range is that of the integers.
+        dtype: of the integers; floats in their place are farther apart the larger they are.
     """
 
     integers: Single
@@ -181,6 +183,7 @@ class _Parted:
     scale: Single
     zero: Single
     grid: Grid
+    dtype: DType
 
     @classmethod
     def of(cls, blocks: Blocks, stored: Sequence[Rows], rows: slice) -> "_Parted":
@@ -201,7 +204,7 @@ class _Parted:
         # what is filled up is 0 on both sides, whatever the zero point
         moved.reshape(count, -1)[:, width:] = 0
         scale[scale == 0] = 1
-        return cls(moved, right.reshape(moved.shape), scale, zero, grid)
+        return cls(moved, right.reshape(moved.shape), scale, zero, grid, blocks.packed.dtype)
 
     def judged(self) -> tuple[Array, float]:
         """Return which blocks rounding does not explain, and the largest distance of two numbers."""
@@ -209,8 +212,9 @@ class _Parted:
         distance = self.integers * self.scale[..., None]
         distance -= self.stored
         np.abs(distance, out=distance)
-        far = np.flatnonzero(distance > _ROUNDED * np.abs(self.scale)[..., None])
-        # of few numbers: those at the ends of the range may be farther off
+        least = np.abs(self.scale) * float(spacing(0, self.dtype))
+        far = np.flatnonzero(distance > _ROUNDED * least[..., None])
+        # of few numbers: those at the ends of the range may be farther off, and large floats
         block = far // self.grid.block
         scale, zero = self.scale.ravel()[block], self.zero.ravel()[block]
         integers = self.integers.ravel()[far]
@@ -222,12 +226,13 @@ class _Parted:
     def size(self) -> Single:
         """Return the error (RMS) of each block in quanta."""
         error = self.integers - self.stored / self.scale[..., None]
+        error /= spacing(self.integers, self.dtype)
         return np.asarray(np.sqrt(np.square(error).mean(-1)))
 
     def _allowed(self, integers: Single) -> Wide:
         """Return the largest distance that rounding explains, in quanta."""
         is_end = (integers <= self.grid.low) | (integers >= self.grid.high)
-        return np.where(is_end, _CUT, _ROUNDED)
+        return np.where(is_end, _CUT, _ROUNDED) * spacing(integers, self.dtype)
 
     def described(self, row: int, block: int, title: int) -> str:
         """Say what is wrong with a block: its zero point, its scale, or its integers.
@@ -242,13 +247,14 @@ class _Parted:
         where = f"block {block} of row {title}"
         # a whole shift is another zero point, a factor another scale
         shift = float(np.rint(np.median(integers - stored / scale)))
-        if shift and (np.abs(integers - shift - stored / scale) <= allowed).all():
+        is_integer = not is_float(self.dtype)
+        if shift and is_integer and (np.abs(integers - shift - stored / scale) <= allowed).all():
             zero = self.zero[row, block]
             return f"the zero point of {where} is {zero:g}, {zero + shift:g} fits"
-        # the scale by least squares
-        square = float(integers @ integers)
-        fits = float(integers @ stored) / square if square else 0.0
-        # a scale in half precision is rounded, too: a tenth of a quantum more
-        if fits and (np.abs(integers - stored / fits) <= allowed + 0.1).all():
-            return f"the scale of {where} is {scale:.6g}, {fits:.6g} fits"
+        # each number says between which two ends 1 / scale is; integers that are all 0 say nothing
+        with np.errstate(divide="ignore"):
+            ends = np.array([integers - allowed, integers + allowed]) / stored
+        lowest, highest = ends.min(0).max(), ends.max(0).min()
+        if lowest <= highest and 0 < lowest * highest < np.inf:
+            return f"the scale of {where} is {scale:.6g}, {2 / (lowest + highest):.6g} fits"
         return f"{where} holds other numbers"

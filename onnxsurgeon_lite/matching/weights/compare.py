@@ -146,16 +146,19 @@ class _WeightSearch:
         self.places = Places(self.index, self.checkpoint.entries.keys())
         self.norms = batch_norms(self.checkpoint)
         self.in_blocks = block_nodes(self.index)
-        # scales and zero points are part of the weight in blocks, not weights
-        apart = set(chain.from_iterable(map(scales_and_zeros, self.in_blocks.values())))
+        # scales and zero points are part of the weight in blocks, not weights; what is in blocks may be floats
+        apart = set(chain(self.in_blocks, *map(scales_and_zeros, self.in_blocks.values())))
         # parameter -> its largest row; see `blocks.py`
         self.heads = dict[str, Head]()
         self.belonging = Belonging(self.index, {p: self._shape(p) for p in self.checkpoint})
         # single numbers are weights only by their name
         self.floats = {
             n: t
-            for n, t in _floats(self.index)
-            if n not in apart and (np.prod(t.dims) > 1 or self.places.called(n))
+            for n, t in self.index.initializers.items()
+            if isinstance(t, TensorProto)
+            and tensors.is_float(tensors.numpy_dtype(t.data_type))
+            and n not in apart
+            and (np.prod(t.dims) > 1 or self.places.called(n))
         }
         self.found = dict[str, Weight]()
         # name of a weight -> its fold, and the parameter that it was folded into
@@ -549,14 +552,6 @@ class _WeightSearch:
     def _shape(self, parameter: str) -> Shape:
         known = self.checkpoint.entries[parameter].shape
         return self._read(parameter).shape if known is None else tuple(known)
-
-
-def _floats(index: GraphIndex) -> Iterator[tuple[str, TensorProto]]:
-    for name, tensor in index.initializers.items():
-        if isinstance(tensor, TensorProto) and tensors.is_float(
-            tensors.numpy_dtype(tensor.data_type)
-        ):
-            yield name, tensor
 
 
 def _channels(node: NodeProto) -> int:

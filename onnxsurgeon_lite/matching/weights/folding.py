@@ -152,7 +152,7 @@ def _factor(norm: BatchNorm, epsilon: float) -> Floats:
 
 
 def _floats(checkpoint: ReferenceSet, name: str) -> Floats:
-    return np.asarray(checkpoint.read(name)).astype(np.float64).reshape(-1)
+    return wide(np.asarray(checkpoint.read(name))).reshape(-1)
 
 
 def sums(stored: Array, dtype: DType) -> Iterator[tuple[DType, Array]]:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from onnx import GraphProto, NodeProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declared_types
+from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import (
     MADE_UP,
     GraphIndex,
@@ -163,9 +163,7 @@ def as_declared(index: GraphIndex, types: Types) -> GraphIndex:
     if not any(imported.domain == _DECLARED for imported in model.proto.opset_import):
         model.proto.opset_import.add(domain=_DECLARED, version=1)
     drop(graph.value_info, lambda info: info.name in types)
-    for info in graph.output:
-        if info.name in types:
-            info.type.CopyFrom(types[info.name])
+    declare_anew(graph, types, with_outputs=True)
     declare(graph, types)
     return GraphIndex.of(model)
 

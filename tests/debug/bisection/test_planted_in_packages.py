@@ -8,6 +8,7 @@ import onnxsurgeon_lite as osl
 from kit import packages
 from kit.planted import FAULTS
 from kit.versions import STURDY_ATTENTION
+from onnxsurgeon_lite.runtime.session import Runtime
 
 pytestmark = STURDY_ATTENTION
 
@@ -81,3 +82,28 @@ def test_a_right_package_has_no_culprit(right, tmp_path):
 
     assert osl.compare_sets(packed, right, feeds, steps=8, **HOW).match
     assert osl.bisect(packed, against=right).verdict == "agrees"
+
+
+def test_one_model_has_a_session_at_a_time(right, tmp_path, monkeypatch):
+    wrong = tmp_path / "wrong.onnx"
+    osl.save(
+        osl.set_attr(right, "/model/layers.0/attn/GroupQueryAttention", {"scale": 0.4}).model, wrong
+    )
+    opened, forgot, sizes, together = Runtime.open, Runtime.forget, {}, []
+
+    def opens(runtime, proto, *args, **kwargs):
+        sizes[id(runtime)] = len(proto.graph.node)
+        together.append(sum(size > 10 for size in sizes.values()))
+        return opened(runtime, proto, *args, **kwargs)
+
+    def forgets(runtime, names, session=False):
+        if session:
+            sizes.pop(id(runtime), None)
+        return forgot(runtime, names, session)
+
+    monkeypatch.setattr(Runtime, "open", opens)
+    monkeypatch.setattr(Runtime, "forget", forgets)
+    result = osl.bisect(wrong, against=right)
+
+    assert result.culprits[0].causes
+    assert max(together) == 1
