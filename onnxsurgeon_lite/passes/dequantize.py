@@ -340,7 +340,7 @@ class _Floats:
         # a constant: its numbers; an integer that a Gather or the like takes from a constant: that of the
         # numbers
         grid = grid_of(self.index, node, floats=True)
-        own = self._weight(result, grid, *node.input[:2])
+        own = self._weight(result, grid, node.input[0], node.input[1])
         if found := own or self._moved_constant(node.input[0], *node.input[1:]):
             self.renamed[result] = found
             self.changes.append(node.op_type)

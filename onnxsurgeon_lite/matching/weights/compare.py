@@ -147,7 +147,8 @@ class _WeightSearch:
         self.norms = batch_norms(self.checkpoint)
         self.in_blocks = block_nodes(self.index)
         # scales and zero points are part of the weight in blocks, not weights; what is in blocks may be floats
-        apart = set(chain(self.in_blocks, *map(scales_and_zeros, self.in_blocks.values())))
+        apart = set(chain.from_iterable(map(scales_and_zeros, self.in_blocks.values())))
+        apart.update(self.in_blocks)
         # parameter -> its largest row; see `blocks.py`
         self.heads = dict[str, Head]()
         self.belonging = Belonging(self.index, {p: self._shape(p) for p in self.checkpoint})
