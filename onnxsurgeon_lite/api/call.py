@@ -11,6 +11,7 @@ from onnxsurgeon_lite.api import page
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, named
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.system import TemporaryFolder
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 OptLevel = Literal["none", "basic", "extended", "all"]
 
 S = TypeVar("S", bound=Shown)
+_ALIKE = 3  # inputs with a note each
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
 
 
@@ -281,9 +283,17 @@ class Call:
         if given is not None:
             return self.read_feeds(index, given)
         found, made = make_feeds(index, self.recipe())
-        self.made += made
-        self.notes += (f"made {line}" for line in made)
+        self._say(made)
         return found
+
+    def _say(self, made: list[str]) -> None:
+        """Note how inputs were made: those of many layers, which are made alike, together."""
+        self.made += made
+        for how, lines in groups((line.partition(": ")[2], line) for line in made).items():
+            if len(lines) > _ALIKE:
+                name = lines[0].removesuffix(f": {how}")
+                lines = [f"{name} and {len(lines) - 1} more: {how}"]
+            self.notes += (f"made {line}" for line in lines)
 
     def read_feeds(self, index: "GraphIndex", given: "Tensors", sample: int = 0) -> "Feeds":
         """Return the feeds given; they have the sizes given, too."""
@@ -373,8 +383,7 @@ class Call:
             feeds = {**self.read_feeds(index, given), **known}
             return [Trial(feeds, run(index, feeds, runtime))]
         found, made = run_trials(index, self.recipe(), runtime, known, held)
-        self.made += made
-        self.notes += (f"made {line}" for line in made)
+        self._say(made)
         return found
 
     def allowed(self) -> "Tolerance | None":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.profiling.fusions import Fusions
     from onnxsurgeon_lite.debug.profiling.placement import Placement
     from onnxsurgeon_lite.graph.check import CheckResult
+    from onnxsurgeon_lite.graph.config import Agreement
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.graph.modules import ModuleTree
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
@@ -301,29 +302,25 @@ def check(
         except GraphError as error:  # its functions call themselves
             return checking.refused(error, "the model" if isinstance(model, bytes) else str(model))
         found = checking.check(known, full)
-        if isinstance(model, str | PathLike) and Path(model).is_dir():
-            found = _with_package(found, indexed(known), Path(model))
-        if config is not None:
-            found = _with_config(found, indexed(known), Path(config))
+        is_folder = isinstance(model, str | PathLike) and Path(model).is_dir()
+        if is_folder or config is not None:
+            folder = Path(str(model)) if is_folder else None
+            found = replace(found, config=_agreements(indexed(known), folder, config))
         return call.done(_with_refused(found, known, call) if run else found)
 
 
-def _with_package(found: "CheckResult", index: "GraphIndex", folder: Path) -> "CheckResult":
-    """Add how a model agrees with the configuration of its package."""
-    from onnxsurgeon_lite.graph.config import agreements_of_package
+def _agreements(
+    index: "GraphIndex", folder: Path | None, config: "str | PathLike[str] | None"
+) -> "tuple[Agreement, ...]":
+    """Return how a model agrees with the configuration of its package's folder, and with that of its source."""
+    from onnxsurgeon_lite.graph.config import agreements, agreements_of_package
     from onnxsurgeon_lite.model.loading import PACKAGE
     from onnxsurgeon_lite.untrusted import json_of
 
-    package = json_of(folder / PACKAGE, folder)
-    return replace(found, config=agreements_of_package(index, package))
-
-
-def _with_config(found: "CheckResult", index: "GraphIndex", path: Path) -> "CheckResult":
-    """Add how a model agrees with its configuration."""
-    from onnxsurgeon_lite.graph.config import agreements
-    from onnxsurgeon_lite.untrusted import json_of
-
-    path = path / "config.json" if path.is_dir() else path
+    found = agreements_of_package(index, json_of(folder / PACKAGE, folder)) if folder else ()
+    if config is None:
+        return found
+    path = Path(config, "config.json") if Path(config).is_dir() else Path(config)
     fields = agreements(index, json_of(path))
     # what both lack proves nothing
     if all(field.agrees is None or (field.agrees and field.wanted == "0") for field in fields):
@@ -331,7 +328,7 @@ def _with_config(found: "CheckResult", index: "GraphIndex", path: Path) -> "Chec
             f"nothing of {str(path)!r} can be compared with the graph",
             "give the config.json of a language model that transformers wrote",
         )
-    return replace(found, config=found.config + tuple(fields))
+    return found + fields
 
 
 def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckResult":

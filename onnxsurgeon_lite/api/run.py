@@ -232,10 +232,8 @@ def record(
                     )
                 from onnxsurgeon_lite.recording.other_python import record_with
 
-                return replace(
-                    record_with(python, made, target, names_of, scope, operators, call.timeout),
-                    kept=kept,
-                )
+                done = record_with(python, made, target, names_of, scope, operators, call.timeout)
+                return replace(done, kept=kept)
             if args is not None or kwargs is not None:
                 made = cast("Module", (made, args or (), kwargs or {}))
             given_to = cast("Tensors | None", feeds)

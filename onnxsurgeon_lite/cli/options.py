@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.model import Model as Loaded
     from onnxsurgeon_lite.model import Written
-    from onnxsurgeon_lite.passes.protocol import AttributeValue
+    from onnxsurgeon_lite.passes.protocol import Attributes, AttributeValue
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.shown import Shown
 
@@ -108,7 +108,7 @@ def _by_name(_: str, texts: Iterable[str]) -> dict[str, str]:
 Allowed = Annotated[Sequence[str], Typed((), completion.values, "[NAME:]NUMBER", reads=_by_name)]
 
 
-def attributes(_: str, texts: Iterable[str]) -> "tuple[tuple[str, AttributeValue], ...]":
+def attributes(_: str, texts: Iterable[str]) -> "Attributes":
     """Return (name, number, text or list) of every `NAME=VALUE`."""
     from onnxsurgeon_lite.surgery.constants import parse
 

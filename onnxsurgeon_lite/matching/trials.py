@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, has_shape, known_size
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
+from onnxsurgeon_lite.runtime.attention_feeds import usual_dims
 from onnxsurgeon_lite.runtime.feeds import (
     Feeds,
     Recipe,
@@ -247,7 +247,7 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     """Return sizes of the symbolic dimensions, the most telling first, and at last size 1 for all."""
     # sizes that a caller may choose, in the order of the inputs
     symbols = dict[str, bool]()  # name -> whether it is always the first dimension
-    fixed = cache_sizes(index)
+    fixed = usual_dims(index, {})
     places = dict[str, tuple[int, int]]()  # name -> the rank and the axis where it stands first
     for name in index.required_inputs:
         dims = dims_of(index.inputs[name].type)
@@ -270,7 +270,10 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
         for part, rest in combinations([name for name in free if name != whole], 2)
     ]
     most = sums if len(sums) <= _SUMS else []
-    return [distinct, wide, alike] + most + [dict.fromkeys(symbols, 2), {}] if symbols else [{}]
+    # several tokens behind a cache may need a batch of 1
+    alone = {name: 1 if symbols[name] else number for name, number in distinct.items()}
+    most += [alone] * bool(free) + [dict.fromkeys(symbols, 2), {}]
+    return [distinct, wide, alike] + most if symbols else [{}]
 
 
 def _is_small(index: GraphIndex, sizes: Mapping[str, int]) -> bool:

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
-from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
+from onnxsurgeon_lite.passes.protocol import Attributes, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.passes.targets import Operands, one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers
@@ -43,7 +43,7 @@ class Insert:
     value: str
     op_type: str
     inputs: tuple[str, ...] = ()
-    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    attributes: Attributes = ()
     domain: str = ""
     to: tuple[str, ...] = ()
     before: bool = False

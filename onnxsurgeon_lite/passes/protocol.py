@@ -16,6 +16,7 @@ from onnxsurgeon_lite.model import Model, Written, by_name, drop, is_standard, s
 from onnxsurgeon_lite.shown import HIDDEN, Shown, hidden
 
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
+Attributes = tuple[tuple[str, AttributeValue], ...]
 OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
 _NUMBERED_TYPES = 6  # the opset since which Cast has the number of a dtype, not its name
 

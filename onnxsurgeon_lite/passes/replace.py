@@ -15,7 +15,7 @@ from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.merge import add_guest, one_opset, require_fit
-from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
+from onnxsurgeon_lite.passes.protocol import Attributes, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.passes.targets import Operands
 from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, importing, reorder, settle
@@ -41,7 +41,7 @@ class Replace:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     op_type: str = ""
-    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    attributes: Attributes = ()
     domain: str = ""
     node_name: str = ""
     model: Model | str | None = None

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.model import Model, drop, function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
-from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
+from onnxsurgeon_lite.passes.protocol import Attributes, AttributeValue, PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.surgery.open_body import callers
 from onnxsurgeon_lite.surgery.types import downstream, follow, retype
@@ -43,7 +43,7 @@ class SetAttr:
     """
 
     nodes: tuple[str, ...]
-    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    attributes: Attributes = ()
     remove: tuple[str, ...] = ()
     name: ClassVar[str] = "set-attr"
     retypes: ClassVar[bool] = True

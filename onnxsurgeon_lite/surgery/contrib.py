@@ -153,13 +153,10 @@ def _facts(
     if any(node.input[len(written.inputs) :]):
         raise EditError(f"it has more inputs than {len(written.inputs)}")
     # What is given has its own name as a fact: `? bias :` asks whether the node has that input.
-    found |= {
-        name: True for name, given in zip(written.outputs, node.output, strict=False) if given
-    }
+    for names, values in ((written.outputs, node.output), (written.inputs, node.input)):
+        found |= {name: True for name, given in zip(names, values, strict=False) if given}
     for name, given, kind in zip(written.inputs, node.input, types, strict=False):
         tensor = kind.tensor_type if given and kind is not None else None
-        if given:
-            found[name] = True
         if tensor is not None and tensor.HasField("shape"):
             found[f"{name}_{len(tensor.shape.dim)}d"] = True  # `x_3d`: the rank of `x`
         if name == written.inputs[0] and tensor is not None:  # facts about the first input alone

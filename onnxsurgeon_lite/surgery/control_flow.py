@@ -25,15 +25,15 @@ from onnxsurgeon_lite.tensors import dtypes
 _DOMAIN = "onnxsurgeon_lite.body"  # of functions that exist only until they are inlined
 _AXES_ARE_INPUT = 13  # opset: the axes of Unsqueeze
 
+Straightened = tuple[Model, list[str], list[str], set[str]]
+"""The model, the changes, why loops stay, and the constants that decided something."""
 
-def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
+
+def straighten(model: Model, most: int) -> Straightened:
     """Replace what constants decide, in bodies too.
 
     Args:
         most: the iterations of a Loop that are written out at most; 0 keeps loops.
-
-    Returns:
-        The model, the changes, why loops stay, and the constants that decided something.
     """
     model, changes, kept, deciding = _graph_straightened(model, most)
     # The main graph first, then every body: each is opened as a model of its own, and put back if it changed.
@@ -52,7 +52,7 @@ def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str], se
     return model, changes, kept, deciding
 
 
-def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
+def _graph_straightened(model: Model, most: int) -> Straightened:
     changes = list[str]()
     deciding = set[str]()
     # A body that takes the place of its If can hold other Ifs: repeat until nothing is decided any more.

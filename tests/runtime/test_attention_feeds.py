@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import onnxsurgeon_lite as osl
-from kit.packages import HEAD, KV_HEADS, VOCABULARY, package, quantized
+from kit.packages import HEAD, KV_HEADS, VOCABULARY, checkpoint, decoder, package, quantized
 
 
 def made(model: osl.Model, **dims: int) -> dict[str, np.ndarray]:
@@ -77,6 +77,17 @@ def test_an_edit_of_a_package_is_proved():
     model = osl.rename(package(), {"logits": "scores"}, verify=True)
 
     assert not [note for note in model.notes if "not proved" in note]
+    # the mask covers the cache and what is new
+    assert "made attention_mask: int64 [1, 7] ones, seeds 0, 1" in model.ran
+    assert "made past_key_values.0.key: float [1, 2, 4, 16] normal, seeds 0, 1" in model.ran
+
+
+def test_what_the_caches_of_all_layers_are_fed_is_one_note():
+    found = osl.compare_sets(decoder(checkpoint(layers=3)), decoder(checkpoint(layers=3)))
+
+    assert [note for note in found.told if "past" in note] == [
+        "made past_key_values.0.key and 5 more: float [1, 2, 1, 16] normal, seed 0"
+    ]
 
 
 def test_a_cache_that_a_cast_reads_first_has_the_sizes_of_its_attention():

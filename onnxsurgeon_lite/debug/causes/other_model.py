@@ -62,10 +62,9 @@ def settings_of_other_model(place: Place) -> Hypotheses:
     for site, other, node in _pairs(place):
         settings = settings_of(other, node).items()
         right = {name: value for name, value in settings if site.attributes.get(name) != value}
-        for name, value in right.items():
-            yield replace(changed(site, {name: value}), known=True)
-        if len(right) > 1:
-            yield replace(changed(site, right), known=True)
+        tries = [{name: value} for name, value in right.items()]
+        tries += [right] if len(right) > 1 else []
+        yield from (replace(changed(site, each), known=True) for each in tries)
 
 
 def wiring_of_other_model(place: Place) -> Hypotheses:

@@ -158,8 +158,8 @@ class InBlocks:
         if node.op_type != "MatMul" or tensor is None or tensor.data_type not in _FLOATS:
             return None
         # the dtype that has as many bits, among those that are alike
-        kinds = {_bits(each): each for each in _KINDS if each[0] == self.to[0]}
-        kind = (kinds | {_bits(self.to): self.to}).get(self.bits.get(name, _bits(self.to)))
+        kinds = {_bits(each): each for each in _KINDS + (self.to,) if each[0] == self.to[0]}
+        kind = kinds.get(self.bits.get(name, _bits(self.to)))
         if kind is None or len(tensor.dims) != 2:
             return None
         return Narrow(self.model.rows(tensor), kind, self.qdq or self.to.startswith("float"))

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,48 +15,39 @@ from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 _FEWEST = 2  # parts of a packed projection
 
 
-@dataclass(frozen=True)
-class Packed:
-    """A reference that is made of others.
-
-    Attributes:
-        name: the path of its module, as if the references had it.
-        parts: the references that it joins along the last axis, in this order.
-    """
-
-    name: str
-    parts: Sequence[str]
+Packed = Mapping[str, Sequence[str]]
+"""The path of a module, as if the references had it -> those that it joins along the last axis, in order."""
 
 
-def packed_of(references: ReferenceSet, index: GraphIndex) -> list[Packed]:
+def packed_of(references: ReferenceSet, index: GraphIndex) -> Packed:
     """Return what the model's modules such as `qkv_proj` join, where the references have `q_proj`, `k_proj`, `v_proj`.
 
     Names and their number say which belong together: each module of the references with such parts is one of the
     model's, in their order.
     """
     # the references that modules returned, by the module around these: path -> last part of the name -> reference
-    children: dict[str, dict[str, str]] = defaultdict(dict)
+    children = defaultdict[str, dict[str, str]](dict)
     for name, entry in references.entries.items():
         parent, _, child = entry.scope.rpartition(".")
         # further calls of a module, and what it returned in parts, have other names
         if name == entry.scope and parent:
             children[parent][child] = name
     # modules of the model that the references lack, by the last part of their path
-    lacking: dict[str, set[str]] = defaultdict(set)
+    lacking = defaultdict[str, set[str]](set)
     for origin in index.origins:
         parent, _, last = origin.scope.rpartition(".")
         if origin.known and parent:
             lacking[last].add(parent)
-    found = list[Packed]()
+    found = dict[str, Sequence[str]]()
     for last, places in lacking.items():
-        joined = list[Packed]()
-        for parent, there in children.items():
-            parts = _parts(last, there)
-            if parts and last not in there:
-                joined.append(Packed(f"{parent}.{last}", parts))
+        joined = {
+            f"{parent}.{last}": parts
+            for parent, there in children.items()
+            if last not in there and (parts := _parts(last, there))
+        }
         # one for each module of the model
         if len(joined) == len(places):
-            found += joined
+            found |= joined
     return found
 
 
@@ -78,33 +69,27 @@ def _parts(last: str, children: Mapping[str, str]) -> list[str]:
     return []
 
 
-def with_packed(references: ReferenceSet, packed: Sequence[Packed]) -> ReferenceSet:
+def with_packed(references: ReferenceSet, packed: Packed) -> ReferenceSet:
     """Return the references with those that are joined, each after the last of its parts."""
     if not packed:
         return references
-    after = {each.parts[-1]: each for each in packed}
-    parts = {each.name: each.parts for each in packed}
+    after = {parts[-1]: whole for whole, parts in packed.items()}
     entries = dict[str, Entry]()
     for name, entry in references.entries.items():
         entries[name] = entry
-        each = after.get(name)
-        if each is None:
+        if (whole := after.get(name)) is None:
             continue
+        parts = [references.entries[part] for part in packed[whole]]
+        size = sum(part.size for part in parts)
         # the whole is of the same class and line as its last part
-        entries[each.name] = replace(
-            entry,
-            read=partial(_joined, references.entries, each.parts),
-            shape=None,
-            scope=each.name,
-            size=sum(references.entries[part].size for part in each.parts),
-        )
+        read = partial(_joined, parts)
+        entries[whole] = replace(entry, read=read, shape=None, scope=whole, size=size)
 
     def prefetch(names: Sequence[str]) -> None:
-        references.prefetch([part for name in names for part in parts.get(name, (name,))])
+        references.prefetch([part for name in names for part in packed.get(name, (name,))])
 
     return replace(references, entries=entries, prefetch=prefetch)
 
 
-def _joined(entries: Mapping[str, Entry], parts: Sequence[str]) -> Stored:
-    arrays = [value for value in (entries[part].read() for part in parts) if is_array(value)]
-    return np.concatenate(arrays, -1)
+def _joined(parts: Sequence[Entry]) -> Stored:
+    return np.concatenate([value for part in parts if is_array(value := part.read())], -1)

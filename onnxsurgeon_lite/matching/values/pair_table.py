@@ -300,7 +300,7 @@ def _lists(
     facts: Iterable[Fact], scope_of: Callable[[Fact], str]
 ) -> dict[str, dict[int, set[str]]]:
     """Map each list to its items."""
-    found: dict[str, dict[int, set[str]]] = defaultdict(dict)
+    found = defaultdict[str, dict[int, set[str]]](dict)
     for fact in facts:
         for path in Provenance(scope_of(fact)).around() if fact.known else ():
             parent, _, number = path.rpartition(".")

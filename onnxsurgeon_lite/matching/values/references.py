@@ -70,7 +70,7 @@ class Alignment:
         if self.pairs is None:
             return references
         named = with_modules(references, index) if self.by_module else references
-        named = with_packed(named, packed_of(named, index) if self.by_module else ())
+        named = with_packed(named, packed_of(named, index) if self.by_module else {})
         fitted = renamed(named, list(self.pairs), index, self.shapes, self.alone)
         notes = references.notes + self.notes
         return replace(
@@ -185,9 +185,8 @@ def alignment(
     held = _held(matching, returned)
     pairs = [pair for pair in _comparable(matching, side) if pair.b in index.producer]
     # whether a projection is packed in this order, the numbers of one of them show
-    wholes = {each.name for each in packed}
-    if not any(pair.agrees for pair in pairs if pair.a in wholes):
-        pairs = [pair for pair in pairs if pair.a not in wholes]
+    if not any(pair.agrees for pair in pairs if pair.a in packed):
+        pairs = [pair for pair in pairs if pair.a not in packed]
     if not pairs:
         raise ReferenceSetError(
             f"no reference in {references.place!r} matches a value of the model",
@@ -197,8 +196,8 @@ def alignment(
     # parts whose whole has a value are not missing in the model, and a whole without one is none
     paired = {pair.a for pair in pairs}
     own = set[str]()
-    for each in packed:
-        own.update(each.parts if each.name in paired else [each.name])
+    for whole, parts in packed.items():
+        own.update(parts if whole in paired else [whole])
     return Alignment(
         pairs,
         side.shapes,

@@ -88,7 +88,9 @@ class Belonging:
 
     def _counts_alike(self, weights: Mapping[str, Sequence[str]]) -> bool:
         """Return whether most weights have the layer numbers of their first parameter in their names."""
-        pairs = [(_numbers(name), _numbers(of[0])) for name, of in weights.items() if of]
+        pairs = [
+            (_numbers(_parts(name)), _numbers(_parts(of[0]))) for name, of in weights.items() if of
+        ]
         # names with as many numbers can be compared
         same = [ours == theirs for ours, theirs in pairs if ours and len(ours) == len(theirs)]
         return sum(same) >= len(same) / 2
@@ -123,8 +125,8 @@ class Belonging:
         """
         calls_for_this = None
         mine = _parts(parameter)
-        numbers = [part for part in name if part.isdigit()]
-        is_counted = len(numbers) == len(_numbers(parameter))
+        numbers = _numbers(name)
+        is_counted = len(numbers) == len(_numbers(mine))
         # each part of the parameter's name in turn: which part do the other parameters have there
         for place, others in _groups(mine):
             part, words = mine[place], set(name)
@@ -150,8 +152,8 @@ def _parts(name: str) -> Parts:
     return tuple(re.split(r"[./:]+", name))
 
 
-def _numbers(name: str) -> list[str]:
-    return [part for part in _parts(name) if part.isdigit()]
+def _numbers(parts: Parts) -> list[str]:
+    return [part for part in parts if part.isdigit()]
 
 
 def _groups(parts: Parts) -> Iterator[_Group]:

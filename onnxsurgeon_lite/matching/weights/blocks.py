@@ -130,9 +130,9 @@ def examined(blocks: Blocks, stored: Sequence[Rows]) -> tuple[str, Comparison]:
     Returns:
         also the comparison of the rows that differ most: rounding makes all differ.
     """
-    places = list(blocks.parts())
+    places, of = list(blocks.parts()), partial(_Parted.of, blocks, stored)
     # (which blocks are bad, the largest distance) of some rows at a time: numbers take much memory
-    judged = [_Parted.of(blocks, stored, rows).judged() for rows in places]
+    judged = [of(rows).judged() for rows in places]
     bad = np.concatenate([each for each, _ in judged])
     # only the rows that are farthest off are compared in full
     farthest = places[int(np.argmax([distance for _, distance in judged]))]
@@ -140,18 +140,17 @@ def examined(blocks: Blocks, stored: Sequence[Rows]) -> tuple[str, Comparison]:
     comparison = compare(blocks.part(farthest).numbers(), numbers, _NEAR)
     # too many are bad: the numbers were not rounded one by one (as GPTQ), so only outliers are wrong
     if bad.mean() > _USUAL:
-        size = np.concatenate([_Parted.of(blocks, stored, rows).size() for rows in places])
+        size = np.concatenate([of(rows).size() for rows in places])
         usual = float(np.median(size))
         bad = size > max(_OUTLIER * usual, 1.0)
         if usual > 1.0:
             return f"half of its blocks are more than {usual:.3g} quanta off", comparison
     found = np.argwhere(bad).tolist()
     described = []
-    for row, block in found[: _SHOWN + 1]:
+    for row, block in found[:_SHOWN]:
         # of all rows only those around it are read
         near = next(rows for rows in places if row < rows.stop)
-        part = _Parted.of(blocks, stored, near)
-        described.append(part.described(row - near.start, block, row))
+        described.append(of(near).described(row - near.start, block, row))
     # empty texts count what is not described
     return first(described + [""] * (len(found) - len(described)), _SHOWN), comparison
 
@@ -190,7 +189,7 @@ class _Parted:
         blocks = blocks.part(rows)
         grid = blocks.grid
         # numpy 2 makes float64 of float16 in half the time that float32 takes
-        sides = (blocks.integers, wide(_joined(stored, rows)), grid.scale, grid.zero)
+        sides = blocks.integers, wide(_joined(stored, rows)), grid.scale, grid.zero
         # blocks along the last axis; the other layout is transposed
         integers, right, scale, zero = (
             (each if grid.axis else each.T).astype(np.float32) for each in sides
@@ -247,8 +246,8 @@ class _Parted:
         where = f"block {block} of row {title}"
         # a whole shift is another zero point, a factor another scale
         shift = float(np.rint(np.median(integers - stored / scale)))
-        is_integer = not is_float(self.dtype)
-        if shift and is_integer and (np.abs(integers - shift - stored / scale) <= allowed).all():
+        shift *= not is_float(self.dtype)
+        if shift and (np.abs(integers - shift - stored / scale) <= allowed).all():
             zero = self.zero[row, block]
             return f"the zero point of {where} is {zero:g}, {zero + shift:g} fits"
         # each number says between which two ends 1 / scale is; integers that are all 0 say nothing
