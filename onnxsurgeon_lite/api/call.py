@@ -1,7 +1,7 @@
 """One call of the library: the options that functions share, the processes that it starts, what it has to say."""
 
 import contextlib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -283,17 +283,9 @@ class Call:
         if given is not None:
             return self.read_feeds(index, given)
         found, made = make_feeds(index, self.recipe())
-        self._say(made)
-        return found
-
-    def _say(self, made: list[str]) -> None:
-        """Note how inputs were made: those of many layers, which are made alike, together."""
         self.made += made
-        for how, lines in groups((line.partition(": ")[2], line) for line in made).items():
-            if len(lines) > _ALIKE:
-                name = lines[0].removesuffix(f": {how}")
-                lines = [f"{name} and {len(lines) - 1} more: {how}"]
-            self.notes += (f"made {line}" for line in lines)
+        self.notes += _told(made)
+        return found
 
     def read_feeds(self, index: "GraphIndex", given: "Tensors", sample: int = 0) -> "Feeds":
         """Return the feeds given; they have the sizes given, too."""
@@ -383,7 +375,8 @@ class Call:
             feeds = {**self.read_feeds(index, given), **known}
             return [Trial(feeds, run(index, feeds, runtime))]
         found, made = run_trials(index, self.recipe(), runtime, known, held)
-        self._say(made)
+        self.made += made
+        self.notes += _told(made)
         return found
 
     def allowed(self) -> "Tolerance | None":
@@ -471,3 +464,11 @@ def byte_size(text: int | str) -> int:
     if not 0 <= size < 1 << 63:
         raise UsageError(f"{text!r} is no size", "write 512MB or 4GB")
     return size
+
+
+def _told(made: Sequence[str]) -> Iterator[str]:
+    """Say how inputs were made: those of many layers, which are made alike, together."""
+    for how, lines in groups((line.partition(": ")[2], line) for line in made).items():
+        if len(lines) > _ALIKE:
+            lines = [f"{lines[0].removesuffix(f': {how}')} and {len(lines) - 1} more: {how}"]
+        yield from (f"made {line}" for line in lines)
