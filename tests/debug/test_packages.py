@@ -47,7 +47,7 @@ def test_a_package_is_half_between_its_inputs_and_outputs(bits):
 
 
 def test_nothing_of_a_healthy_package_in_half_precision_or_int4_is_excluded():
-    for healthy in (osl.convert(package(), to="float16").model, package(8)):
+    for healthy in (osl.convert(package(), to="float16").model, package(4)):
         found = osl.rank(healthy, against=package())
 
         assert found.exclude == []
