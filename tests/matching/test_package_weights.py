@@ -102,6 +102,27 @@ def test_narrow_floats_in_blocks_are_compared(kind, tmp_path):
     assert found.finding == "block 1 of row 3 holds other numbers"
 
 
+def test_rows_of_a_table_in_blocks_are_compared(tmp_path):
+    table = packages.checkpoint()["model.embed_tokens.weight"]
+    codes, scales = packages._blocks(table, 4, 16)
+    model = parse_text("""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (int64[1, N] ids) => (float[1, N, 64] y) {
+            y = com.microsoft.GatherBlockQuantized <block_size = 16, bits = 4, quantize_axis = 1> (q, ids, s) }""")
+    arrays = {"q": codes.reshape(len(table), -1), "s": scales}
+    model.proto.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in arrays.items()
+    )
+    osl.save_tensors(tmp_path / "checkpoint.npz", {"model.embed_tokens.weight": table})
+
+    assert str(osl.weights(model, tmp_path / "checkpoint.npz")) == (
+        "1 of 1 weights found: 0 differ; 1 rounded"
+    )
+
+    edit(model, "s", lambda scales: scales * np.where(np.arange(4) == 2, 3, 1))
+    (found,) = osl.weights(model, tmp_path / "checkpoint.npz").weights
+    assert "the scale of block 2 of row 0 is" in found.finding
+
+
 def edit(model, name, change):
     """Change the numbers of an initializer in place."""
     tensor = next(t for t in model.proto.graph.initializer if t.name == name)
