@@ -240,12 +240,14 @@ def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValue
 def _measure(sight: "Sight", observer: "Observer", find: str) -> None:
     """Add the largest finite magnitude of each value."""
     from onnxsurgeon_lite.debug.judge import Finds
-    from onnxsurgeon_lite.report.page.measures import largest
+    from onnxsurgeon_lite.report.page.measures import NodeNumber, of_nodes
     from onnxsurgeon_lite.tensors.statistics import magnitude
 
     wanted = Finds.of(find)
-    sizes = {
-        name: (magnitude(value), wanted.good(name, value))
-        for name, value in observer.sweep(observer.index.producer)
-    }
-    sight.measures.append(largest(observer.index, sizes, wanted.largest))
+    producer = observer.index.producer
+    points = [
+        NodeNumber(producer[name], name, magnitude(value), not wanted.good(name, value))
+        for name, value in observer.sweep(producer)
+    ]
+    title, limit = "Largest magnitude along the model", ("allowed", wanted.largest)
+    sight.measures.append(of_nodes(title, "max |x|", points, limit=limit, log=True))

@@ -484,23 +484,14 @@ def _sized(text: str) -> bytes:
 
 def unknown_fields(message: Message) -> bytes:
     """Serialize the fields of a message that this version of ONNX does not know."""
-    return _unknown(UnknownFieldSet(message))
-
-
-def _unknown(fields: UnknownFieldSet) -> bytes:
-    encoded = b""
-    for unknown in fields:
-        encoded += _encode(unknown.field_number << 3 | unknown.wire_type)
-        match unknown.wire_type:  # wire types of the encoding
-            case 0:
-                encoded += _encode(unknown.data)
-            case 2:
-                encoded += _encode(len(unknown.data)) + unknown.data
-            case 3:  # a group
-                encoded += _unknown(unknown.data) + _encode(unknown.field_number << 3 | _GROUP_END)
-            case 1 | 5:
-                encoded += unknown.data.to_bytes(8 if unknown.wire_type == 1 else 4, "little")
-    return encoded
+    # most messages have none, and need no copy
+    if not len(UnknownFieldSet(message)):
+        return b""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for known, _ in rest.ListFields():
+        rest.ClearField(known.name)
+    return rest.SerializeToString()
 
 
 def _skip(source: Buffer, tag: int, at: int, end: int) -> int:

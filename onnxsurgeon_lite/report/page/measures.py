@@ -68,21 +68,6 @@ def against_references(
     )
 
 
-def largest(index: GraphIndex, sizes: Mapping[str, tuple[float, bool]], limit: float) -> Measure:
-    """Return the largest magnitudes of values, each with whether it is as it should be."""
-    return Measure(
-        title="Largest magnitude along the model",
-        unit="max |x|",
-        limit="allowed",
-        graph=0,
-        nodes=[index.producer[name] for name in sizes],
-        names=list(sizes),
-        numbers=[finite(size) for size, _ in sizes.values()],
-        limits=[finite(limit)] * len(sizes),
-        bad=[not good for _, good in sizes.values()],
-    )
-
-
 @plain_record
 class NodeNumber:
     """A number of a node."""

@@ -78,22 +78,12 @@ def _asked(result: Shown, index: GraphIndex) -> list[tuple[str, str]]:
 
 def _parameters(index: GraphIndex) -> data.Measure:
     """Count the parameters of each node; one that several read counts at the first."""
-    count = len(index.nodes)
-    numbers: list[data.Number] = [0] * count
+    points = []
     # each initializer is taken by the first node that needs it
     left = {name: math.prod(tensor.dims) for name, tensor in index.initializers.items()}
     for position in index.order:
-        numbers[position] = sum([left.pop(name) for name in index.needs[position] if name in left])
-    return data.Measure(
-        title="Parameters along the model",
-        unit="parameters",
-        limit="",
-        graph=0,
-        nodes=list(range(count)),
-        names=[],
-        numbers=numbers,
-        limits=[None] * count,
-        bad=[False] * count,
-        combine="sum",
-        log=False,
-    )
+        count = sum([left.pop(name) for name in index.needs[position] if name in left])
+        points.append(NodeNumber(position, "", count))
+    made = of_nodes("Parameters along the model", "parameters", points, combine="sum")
+    made.names = []  # those of the nodes
+    return made

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node
 from onnxsurgeon_lite.report.page.graph import graph_parts
-from onnxsurgeon_lite.report.page.measures import finite, node_of, position_of
+from onnxsurgeon_lite.report.page.measures import NodeNumber, node_of, of_nodes, position_of
 from onnxsurgeon_lite.report.page.server import PageServer
 from onnxsurgeon_lite.report.page.sight import title_of
 from onnxsurgeon_lite.report.page.tensors import tensor_part
@@ -184,34 +184,19 @@ def marks_in(result: Entry) -> list[Mark]:
 
 def measures_in(result: Entry) -> list[Measure]:
     """Return every number of nodes."""
-    found = defaultdict[str, list[tuple[Node, str, float]]](list)
+    found = defaultdict[str, list[NodeNumber]](list)
     for kind, node, entry in _entries(result):
-        # title -> (node, name, number); nested keys are joined: `cost.seconds`
+        # nested keys are joined to a title: `cost.seconds`
         if kind not in _MARKS:
             for title, number in _numbers(entry):
-                found[title].append((node, str(entry.get("name", "")), number))
-    return [
-        _measure(title, sorted(points, key=lambda point: position_of(point[0])))
-        for title, points in found.items()
-    ]
+                found[title].append(NodeNumber(node, str(entry.get("name", "")), number))
+    return [_measure(title, points) for title, points in found.items()]
 
 
-def _measure(title: str, points: list[tuple[Node, str, float]]) -> Measure:
-    nodes, names, numbers = zip(*points, strict=True)
-    count = len(points)
-    return Measure(
-        title=title.replace("_", " "),
-        unit=title.rpartition(".")[2],
-        limit="",
-        graph=0,
-        nodes=list(nodes),
-        names=list(names),
-        numbers=[finite(number) for number in numbers],
-        limits=[None] * count,
-        bad=[False] * count,
-        worse="low" if title.endswith("_db") else "high",
-        log=False,
-    )
+def _measure(title: str, points: list[NodeNumber]) -> Measure:
+    made = of_nodes(title.replace("_", " "), title.rpartition(".")[2], points)
+    made.worse = "low" if title.endswith("_db") else "high"
+    return made
 
 
 def _entries(result: Entry) -> Iterator[tuple[str, Node, Entry]]:
