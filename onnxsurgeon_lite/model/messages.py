@@ -68,7 +68,7 @@ def take_fields(target: Message, source: Message, names: Container[str]) -> None
     for field, value in source.ListFields():
         if field.name not in names:
             continue
-        if isinstance(value, str | int):
+        if isinstance(value, str | bytes | int):
             setattr(target, field.name, value)
         else:  # lists of messages or of strings
             getattr(target, field.name).extend(value)

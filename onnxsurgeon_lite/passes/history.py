@@ -24,14 +24,8 @@ class History:
         """The model after the edits."""
         return self._states[len(self.steps)]
 
-    def apply(self, step: Pass) -> PassResult:
-        """Apply an edit and forget undone ones; an edit that changes nothing is not kept."""
-        result = step.apply(self.current)
-        self.take(step, result)
-        return result
-
     def take(self, step: Pass, result: PassResult) -> None:
-        """Have the result of an edit of the current model."""
+        """Have the result of an edit, and forget undone ones; an edit that changes nothing is not kept."""
         if result.changed:
             del self._states[len(self.steps) + 1 :]
             self.steps.append(step)

@@ -25,7 +25,7 @@ from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorPro
 
 from onnxsurgeon_lite.errors import ModelFileError, UsageError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.messages import copied, take_fields
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.saving import save_settled
 from onnxsurgeon_lite.model.storage.listing import Fingerprint, contents, fingerprint, named_tensors
@@ -245,13 +245,9 @@ def _kind(tensor: TensorProto) -> Hashable:
 
 def _fill(tensor: TensorProto, source: TensorProto) -> None:
     """Copy another tensor's payload into a tensor."""
-    payload = copied(source)
-    for name in ("name", "doc_string", "metadata_props", "dims", "data_type"):
-        payload.ClearField(name)  # the payload alone
-    payload.DiscardUnknownFields()
     for name in _PAYLOAD:
         tensor.ClearField(name)
-    tensor.MergeFrom(payload)
+    take_fields(tensor, source, _PAYLOAD)
 
 
 @dataclass
