@@ -491,7 +491,7 @@ def unknown_fields(message: Message) -> bytes:
     rest.CopyFrom(message)
     for known, _ in rest.ListFields():
         rest.ClearField(known.name)
-    return rest.SerializeToString()
+    return bytes(rest.SerializeToString())
 
 
 def _skip(source: Buffer, tag: int, at: int, end: int) -> int:
