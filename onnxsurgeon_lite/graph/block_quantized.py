@@ -111,7 +111,8 @@ def _dequantized(integers: Rows, grid: Grid | None, scales: Array) -> Blocks | s
     if is_float(integers.dtype):
         high = int(largest(integers.dtype))
         grid = replace(grid, low=-high, high=high)
-    numbers, bits = whole(integers), bits_of(integers.dtype)
+    numbers = whole(integers)
+    bits = bits_of(integers.dtype)
     # a product reads columns [in, out]: the weight is [out, in], as MatMulNBits has it
     if not grid.axis % 2:  # 0 or -2
         numbers = numbers.T

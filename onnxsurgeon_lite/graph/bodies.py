@@ -73,12 +73,14 @@ def place_of(index: GraphIndex, name: str, called: bool = False) -> tuple[str, s
     Raises:
         UnknownNameError: there is no such body.
     """
-    path, holder = MAIN, index.graph
+    path = MAIN
+    holder = index.graph
     if name in index:  # a name of the main graph may look like a path
         return path, name
     # `fn:domain::name/q`: begin in that function
     if (function := _function_around(index.model.proto, name)) is not None:
-        path, holder = function_path(function), function
+        path = function_path(function)
+        holder = function
         name = name.removeprefix(f"{path}/")
     # One body further inside in each round.
     while inside := BodyName.of(name):
@@ -93,7 +95,8 @@ def place_of(index: GraphIndex, name: str, called: bool = False) -> tuple[str, s
             path = function_path(function)
         else:
             path = f"{path}/{inside.path}" if path else inside.path
-        name, holder = inside.rest, held
+        name = inside.rest
+        holder = held
     return path, name
 
 
@@ -270,7 +273,8 @@ def graph_at(proto: ModelProto, path: str) -> GraphProto | FunctionProto:
     target: GraphProto | FunctionProto = proto.graph
     # `fn:domain::name/@3/body`: begin in the function
     if (function := _function_around(proto, f"{path}/")) is not None:
-        target, path = function, path[len(function_path(function)) + 1 :]
+        target = function
+        path = path[len(function_path(function)) + 1 :]
     for position, body in _steps(path):
         target = dict(walk.bodies(target.node[position]))[body]
     return target
@@ -356,7 +360,8 @@ def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
         for place in range(len(node.attribute) - 1, -1, -1):
             attribute = node.attribute[place]
             if attribute.ref_attr_name:
-                name, value = attribute.name, given.get(attribute.ref_attr_name)
+                name = attribute.name
+                value = given.get(attribute.ref_attr_name)
                 if value is None:  # the attribute is optional, and the call omits it
                     del node.attribute[place]
                 else:

@@ -62,7 +62,8 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
     """Return how a model agrees with each field of its configuration that a graph may tell."""
     # models of several kinds have the language model inside
     source = _Source(inner(config, "text_config") or config)
-    graph, found = _Graph(index, source), []
+    graph = _Graph(index, source)
+    found = []
     if source.number("hidden_size") is None:  # of no language model that is known here
         return ()
     for field, (wanted, read, where) in _FIELDS.items():
@@ -80,7 +81,8 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
         except _NotToldError as error:
             place = str(error)
         except (ArithmeticError, ValueError) as error:
-            right, place = "", f"its numbers are no sizes: {error}"
+            right = ""
+            place = f"its numbers are no sizes: {error}"
         found.append(Agreement(field, right, value, agrees, place))
     return tuple(found)
 
@@ -382,7 +384,8 @@ class _Graph:
 
     def _heads(self) -> Iterator[NodeProto]:
         """Yield the nodes that make the logits, from the last on."""
-        pending, seen = [self.logits], set[str]()
+        pending = [self.logits]
+        seen = set[str]()
         while pending and len(seen) < _NEAR:  # the last nodes only
             name = pending.pop()
             node = self.maker(name)

@@ -88,7 +88,8 @@ class Declarations:
     @cached_property
     def kinds(self) -> list[bytes]:
         """The type of each, serialized; equal ones are the same object, b'' is none."""
-        whole, same = self.encoded, dict[bytes, bytes]()
+        whole = self.encoded
+        same = dict[bytes, bytes]()
         _, starts, stops = self._types
         found = (whole[start:stop] for start, stop in _in_rows(starts, stops))
         return [same.setdefault(kind, kind) for kind in found]
@@ -126,7 +127,8 @@ class Declarations:
         for place in np.flatnonzero(~usual).tolist():
             self._unusual[place] = ""
             # no type, unless a field says otherwise
-            at, end = self._starts[place].item(), self._stops[place].item()
+            at = self._starts[place].item()
+            end = self._stops[place].item()
             for column in found:
                 column[place] = end
             for field, start, stop in fields(self.encoded, at, end):

@@ -562,7 +562,8 @@ class GraphIndex:
         """Return the nodes that the values depend on; the search stops at the values in `stop`."""
         stop = stop if isinstance(stop, (dict, set)) else set(stop)
         # from values to the nodes that make them, and on to what these read
-        seen, nodes = set[str](), set[int]()
+        seen = set[str]()
+        nodes = set[int]()
         pending = list(values)
         while pending:
             name = pending.pop()

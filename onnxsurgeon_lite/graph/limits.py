@@ -16,7 +16,8 @@ _GIVEN: ContextVar[tuple[float | None, int]] = ContextVar("_GIVEN", default=(Non
 @contextlib.contextmanager
 def limited(seconds: float | None, memory: int) -> Iterator[None]:
     """Limit each request to ONNX's own code or to a server: seconds, and bytes; None and 0 for what is usual."""
-    token, waiting = _GIVEN.set((seconds, memory)), WAITING.set(seconds)
+    token = _GIVEN.set((seconds, memory))
+    waiting = WAITING.set(seconds)
     try:
         yield
     finally:

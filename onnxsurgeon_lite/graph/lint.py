@@ -144,7 +144,8 @@ def _declared_types(index: GraphIndex) -> Iterator[LintFinding]:
     symbols = set(symbols_of(index.inputs.values()))
     inferred = index.inferred_outputs()
     for name, output in index.outputs.items():
-        declared, is_ = output.type, inferred.get(name)
+        declared = output.type
+        is_ = inferred.get(name)
         if is_ is None:
             continue
         problem = _type_problem(declared, is_, symbols - {""})
@@ -157,7 +158,8 @@ def _declared_types(index: GraphIndex) -> Iterator[LintFinding]:
 def _defaults(index: GraphIndex) -> Iterator[LintFinding]:
     """Find inputs whose default has another type."""
     for name in index.inputs.keys() & index.initializers.keys():
-        tensor, declared = index.initializers[name], index.inputs[name].type
+        tensor = index.initializers[name]
+        declared = index.inputs[name].type
         if isinstance(tensor, TensorProto) and _type_problem(declared, tensor_type(tensor), ()):
             said = f"input {name!r} is declared {type_text(declared)}, its default is {type_text(tensor_type(tensor))}"
             yield LintFinding("wrong type", f"{said}: onnxdbg edit fix", (name,))

@@ -89,7 +89,8 @@ def _cache(past: int) -> Callable[[_Asked], Sizes]:
 def _gathered(node: _Asked) -> Sizes:
     """Return what GatherBlockQuantized makes; bytes hold several numbers along the last axis."""
     data = node.sizes(0)
-    axis, packed = node.number("gather_axis"), node.kind(0) == TensorProto.UINT8
+    axis = node.number("gather_axis")
+    packed = node.kind(0) == TensorProto.UINT8
     if packed:
         # bytes -> numbers
         data[-1] = _size(_known(data[-1].dim_value) * 8 // node.number("bits", 4))

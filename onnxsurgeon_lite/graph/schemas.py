@@ -284,7 +284,8 @@ def require_schemas(index: GraphIndex) -> None:
 def _bodies_fit(node: NodeProto) -> bool:
     """Return whether the bodies of an If, Loop or Scan take and make as many values as the node."""
     # a Loop's body returns the condition, too
-    given, first = len(node.input), int(node.op_type == "Loop")
+    given = len(node.input)
+    first = int(node.op_type == "Loop")
     # a Scan of opset 8 has an input more
     takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}.get(node.op_type)
     if takes is None or not is_standard(node):
@@ -456,7 +457,8 @@ def _held(attribute: AttributeProto) -> TensorProto | None:
     if attribute.name not in CONSTANTS:
         return None
     data_type, field, stored = CONSTANTS[attribute.name]
-    numbers, many = getattr(attribute, field), attribute.name.endswith("s")
+    numbers = getattr(attribute, field)
+    many = attribute.name.endswith("s")
     made = TensorProto(data_type=data_type, dims=[len(numbers)] if many else [])
     getattr(made, stored).extend(numbers if many else [numbers])
     return made

@@ -56,7 +56,8 @@ class NodeTable:
         # large weights: nodes alone, so that the comparison below stays cheap
         if sum(map(TensorProto.ByteSize, graph.initializer)) > _MOST_BYTES:
             graph = GraphProto(node=graph.node)
-        whole, known = graph.SerializeToString(), list(_latest)
+        whole = graph.SerializeToString()
+        known = list(_latest)
         for table in known:
             if table._whole == whole:
                 table._nodes = graph.node  # those of another graph may have changed since
@@ -142,7 +143,8 @@ class NodeTable:
         # an edit may leave what nodes make as it is
         if self._like is not None and "made" in vars(self._like) and self.makes == self._like.makes:
             return self._like.made
-        first, again = dict[str, int](), list[tuple[str, int]]()
+        first = dict[str, int]()
+        again = list[tuple[str, int]]()
         for place, names in enumerate(self.makes):
             for name in names:
                 # a node that has a name twice is no second producer

@@ -69,7 +69,8 @@ class Attribution:
             )
         if self.steps is not None and self.steps < 1:
             raise UsageError(f"--steps is {self.steps}", "give a number above 0")
-        index, notes = GraphIndex.of(model), list[str]()
+        index = GraphIndex.of(model)
+        notes = list[str]()
         if not index.outputs:
             raise EditError("the model has no output", "declare one: onnxdbg expose MODEL VALUE")
         of = one_value(index, self.of or next(iter(index.outputs)), notes)
@@ -260,7 +261,8 @@ def _again(
     work: Derivative, of: str, to: str, start: str
 ) -> tuple[dict[str, str], list[NodeProto]]:
     """Return copies of the nodes between two values, which begin at another value, and their names."""
-    index, names = work.index, {to: start}
+    index = work.index
+    names = {to: start}
     needed = index.ancestors([of], stop=[to])
     part = GraphProto()
     for place in (p for p in index.order if p in needed):

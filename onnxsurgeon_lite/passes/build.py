@@ -74,7 +74,8 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
             known = dict.fromkeys(chain(index.inputs, index.consumers))
             raise UnknownNameError(name, f"graph {graph.name!r}", known)
         if isinstance(given, np.ndarray):
-            path, tensor = Path("the array given"), dtypes.from_array(given, name)
+            path = Path("the array given")
+            tensor = dtypes.from_array(given, name)
         else:
             path = Path(given)
             tensor = _tensor(result, name, path)

@@ -52,7 +52,8 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
     changes = _clean_graph(proto.graph, index, _training_needs(proto) | _given(proto))
     # what a function returns is needed
     for function in proto.functions:
-        table, place = NodeTable(function.node), f"function {function.name!r}"
+        table = NodeTable(function.node)
+        place = f"function {function.name!r}"
         removed = _clean_nodes(function.node, table, set(function.output), place)
         if removed:
             _drop_unknown(function.value_info, set(walk.outputs(function.node)))

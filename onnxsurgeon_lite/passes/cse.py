@@ -97,7 +97,8 @@ class Cse:
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Merge the nodes of an indexed model."""
-        model, result = index.model, index.model.copy()
+        model = index.model
+        result = index.model.copy()
         merging = _Merging(result.proto)
         merging.main(index)
         for function in result.proto.functions:
@@ -177,7 +178,8 @@ class _Merging:
             # with bodies every node is looked at, in order
             self.graph(graph, _Walk(index.rows.__getitem__, index.order))
             return
-        alike, constants = self.contents(graph), index.operators.get("Constant", ())
+        alike = self.contents(graph)
+        constants = index.operators.get("Constant", ())
         for position in constants:
             alike |= _held(index.nodes[position])
         # only nodes that some other one resembles: most graphs have few

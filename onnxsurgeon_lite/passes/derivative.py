@@ -174,7 +174,8 @@ class Derivative:
     def model(self) -> Model:
         """Return the model with the gradients."""
         proto = self.index.model.proto
-        graph, names = proto.graph, node_names(proto)
+        graph = proto.graph
+        names = node_names(proto)
         graph.initializer.extend(self.tape.names.constants.values())
         graph.node.extend(self.tape.nodes)
         name_apart(walk.graphs(proto), names)

@@ -110,7 +110,8 @@ def placement(index: GraphIndex, runtime: Runtime) -> Placement | None:
 
 def placement_of(index: GraphIndex, profile: Profile) -> Placement:
     """Return where the nodes ran, as a profile shows it."""
-    where, made = defaultdict[str, Where](dict), list[tuple[str, str, str]]()
+    where = defaultdict[str, Where](dict)
+    made = list[tuple[str, str, str]]()
     fed = _fed(index)
     for kernel in profile.nodes:
         if not kernel.covers:

@@ -222,7 +222,8 @@ def _cheapest(weights: Sequence[_Weight], budget: float) -> list[tuple[_Weight, 
             for bits, more in weight.losses.items()
             if loss + more <= budget
         ]
-        least, front = float("inf"), []
+        least = float("inf")
+        front = []
         for choice in sorted(grown):
             if choice[1] < least:
                 least = choice[1]

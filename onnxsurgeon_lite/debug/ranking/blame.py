@@ -273,7 +273,8 @@ def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
     index.learn_types(quantizers.sources.values())
     for behind, source in quantizers.sources.items():
         node, grid = model.graph.node[index.producer[behind]], quantizers.grids[behind]
-        element, limits = index.element_of(source), list[str]()
+        element = index.element_of(source)
+        limits = list[str]()
         # a range for each channel is no Clip: nothing is cut off then
         for limit in () if grid.scale.ndim or not element else grid.range(()):
             limits.append(f"{behind}\x01{len(limits)}")

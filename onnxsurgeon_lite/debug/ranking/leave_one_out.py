@@ -144,7 +144,8 @@ class _Partial:
         return [position for position in self.index.order if self._is_quantized(position)]
 
     def _is_quantized(self, position: int) -> bool:
-        node, quantizers = self.index.nodes[position], self.quantizers
+        node = self.index.nodes[position]
+        quantizers = self.quantizers
         if node.op_type not in _QUANTIZED.split():
             return False
         # quantized operands and a quantized result, or at least a quantized weight

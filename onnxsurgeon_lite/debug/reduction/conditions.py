@@ -171,7 +171,8 @@ class Condition:
         """Return how an output differs, and the verdict on the first culprit: of another one it is another failure."""
         for name, _, compared in self.compared(failing):
             if not compared.match:
-                text, said = compared.reason, f"{name!r}: {gap(compared)}"
+                text = compared.reason
+                said = f"{name!r}: {gap(compared)}"
                 # The verdict is part of the reason: while the model shrinks, the same node must be wrong for the same
                 # cause.
                 for culprit in self._culprits(failing)[:1]:
@@ -183,7 +184,8 @@ class Condition:
 
     def compared(self, failing: Failing) -> Iterator[tuple[str, RunValue, Comparison]]:
         """Yield each tensor of the outputs with what it should be, as far as that is known."""
-        values, rule = self.ran(failing, self.usual), ValueRule.of(failing.index, self.tolerance)
+        values = self.ran(failing, self.usual)
+        rule = ValueRule.of(failing.index, self.tolerance)
         if self.references is not None:
             rule = rule.for_references(self.references)
         # stored references, or the same model under the other settings
@@ -214,7 +216,8 @@ class Condition:
             sides.append((plain, self.started(options) if optimized else None))
         # what each side is called in verdicts: its runtime or operators, else `opt=all`
         named = [(words_of(o) or ["", f"opt={o.opt}"])[1] for o in (self.other, self.usual)]
-        search, feeds = Search(self.tolerance), failing.feeds
+        search = Search(self.tolerance)
+        feeds = failing.feeds
         with ExitStack() as stack, suppress(SurgeonError):
             if (right := self.references) is None:
                 search = replace(search, settings=True, sides=tuple(named))
@@ -226,7 +229,8 @@ class Condition:
     def _ratio(self, failing: Failing) -> float:
         """Return how many times as long a model takes as with the other settings, on this machine."""
         # in turns and for a while: what else runs here can slow a small model down by any factor
-        taken, end = list[float](), time.perf_counter() + _MEASURED
+        taken = list[float]()
+        end = time.perf_counter() + _MEASURED
         while not taken or time.perf_counter() < end:
             taken += (self._seconds(failing, side) for side in (self.usual, self.other))
         usual, other = min(taken[::2]), min(taken[1::2])
@@ -236,7 +240,8 @@ class Condition:
         """Return how long the fastest of some runs takes, after a first one."""
         # the first run opens the session and warms up
         self.ran(failing, options)
-        runtime, taken = self._started[options], list[float]()
+        runtime = self._started[options]
+        taken = list[float]()
         for _ in range(_RUNS):
             start = time.perf_counter()
             runtime.run(list(failing.feeds), list(failing.index.outputs))

@@ -163,7 +163,8 @@ def cuttable(failing: Failing) -> list[int]:
 
     Constant nodes go with their readers.
     """
-    nodes, order = failing.index.nodes, reversed(failing.index.order)
+    nodes = failing.index.nodes
+    order = reversed(failing.index.order)
     return [place for place in order if nodes[place].op_type != "Constant"]
 
 
@@ -209,13 +210,16 @@ def _words(message: str) -> set[str]:
 def operated(failing: Failing, message: str) -> set[int]:
     """Return the nodes whose operator a message has."""
     # messages name operators and nodes among other words: `Failed to run Gemm node fc1`
-    words, nodes = _words(message), failing.index.nodes
+    words = _words(message)
+    nodes = failing.index.nodes
     return {place for place in cuttable(failing) if nodes[place].op_type in words}
 
 
 def guesses(failing: Failing, message: str) -> list[set[int]]:
     """Return where to look first: at the operators and names of a message, then at rare operators."""
-    index, words, typed = failing.index, _words(message), operated(failing, message)
+    index = failing.index
+    words = _words(message)
+    typed = operated(failing, message)
     nodes = {place: index.nodes[place] for place in cuttable(failing)}
     named = {p for p, n in nodes.items() if words & {n.name, *n.output, index.node_id(p)} - {""}}
     # operators that few models have are likelier to fail; of these, those that occur least often here

@@ -96,7 +96,8 @@ class Failing:
         result = Pipeline((step, Clean())).apply(self.model)
         if not result.changed:
             raise EditError(f"{step.name} changes nothing")
-        feeds, index = Feeds(), GraphIndex.of(result.model)
+        feeds = Feeds()
+        index = GraphIndex.of(result.model)
         # each input needs a feed: a new one, or the one that it had
         for name in index.required_inputs:
             value = (values or {}).get(name, self.feeds.get(name))
@@ -107,7 +108,8 @@ class Failing:
             if index.inputs[name].type.WhichOneof("value") is None:
                 index.inputs[name].type.CopyFrom(type_of(value))
         steps = self.steps + (step, Clean())
-        feeds, named = as_declared(index, feeds), self.named or self.names
+        feeds = as_declared(index, feeds)
+        named = self.named or self.names
         return Failing(result.model, feeds, steps, named, self.blind)
 
     def fed(self, name: str, value: Array) -> "Failing":
@@ -145,7 +147,9 @@ class SeenValues:
         Raises:
             FeedsError: a value can be neither computed nor made.
         """
-        found, proto, feeds = self.computed(failing, places.values()), ModelProto(), Feeds()
+        found = self.computed(failing, places.values())
+        proto = ModelProto()
+        feeds = Feeds()
         graph.learn_types(places)
         for name, place in places.items():
             # not computed: it is declared as an input of an empty model below, and made from its type

@@ -264,7 +264,8 @@ def written(
     with NewFolder(target, _FILES) as new:
         save(found.model, new.path / "model.onnx", movable(found.model))
         write_test_data(new.path / "test_data_set_0", found.feeds, right)
-        words, shows = list(_RUNS), _BY_SCRIPT
+        words = list(_RUNS)
+        shows = _BY_SCRIPT
         proved: bool | None = None  # a function of this process
         # The failure must show once more, in a process of its own: first by the script, which needs no onnxdbg, then by
         # the command. A failure that comes now and then gets as many runs as the search gave it.
@@ -273,7 +274,8 @@ def written(
             proved = any(_fails(new.path / "repro.py", kind) for _ in range(found.runs))
         if isinstance(ask, Condition) and not proved:  # only this package sees it
             (new.path / "repro.py").unlink(missing_ok=True)
-            script, again = "", another(ask)
+            script = ""
+            again = another(ask)
             proved = any(again(best) == found.reason for _ in range(found.runs))
         if not script:
             # without a script the folder tells a command, or for a Python function nothing to type

@@ -286,7 +286,8 @@ class _Row:
 
 def _around(failing: Failing, item: Item) -> int:
     """Return a hash of the nodes that make and read what an edit is about: while it stays, so does its answer."""
-    index, name = failing.index, "".join(item[1][:1])
+    index = failing.index
+    name = "".join(item[1][:1])
     if name.startswith("@"):  # of a body
         return hash(failing.key)
     nodes = [index.nodes[place] for place in index.makers([name]) + index.reading([name])]

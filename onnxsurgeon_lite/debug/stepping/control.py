@@ -180,7 +180,9 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     first = len(node.input) - count
     body = _FrameBody.of(outer, position, "body")
     # Scan: inputs (states, scanned), body: (states, slices) -> (states, slices)
-    states, formal, results = node.input[:first], body.inputs, body.results
+    states = node.input[:first]
+    formal = body.inputs
+    results = body.results
     axes, backwards = scan_layout(node, "input", count)
     arrays = [_array(outer, name) for name in node.input[first:]]
     # the scanned axis first, so that items are slices

@@ -190,7 +190,8 @@ class Debugger:
     def where(self) -> Stack:
         """The frames, the main graph first, each with its node."""
         # `up` moves where names are resolved, not what is run: the chosen frame may be another than the last
-        frames, chosen = self._execution.frames, self.frames[-1]
+        frames = self._execution.frames
+        chosen = self.frames[-1]
         levels = Stack()
         for frame in frames:
             position = self._position(frame)
@@ -223,7 +224,8 @@ class Debugger:
             UnknownNameError, AmbiguousNameError: the frame has no such node, or several.
         """
         frame = self.frames[-1]
-        index, here = frame.index, self._position(frame)
+        index = frame.index
+        here = self._position(frame)
         center = here if around is None else select_node(index, around)
         if start is None:
             start = 0 if center is None else max(0, index.places[center] - AROUND)
@@ -385,7 +387,8 @@ class Debugger:
             return self._stopped(go())
 
     def _stopped(self, halt: Halt) -> Stop:
-        frame, watched = self.frame, self._looker.at_stop()
+        frame = self.frame
+        watched = self._looker.at_stop()
         if halt.reason == "end":
             readings = self._looker.readings(frame, frame.fetch(list(frame.index.outputs)))
             unhit = [str(point) for point in self.breakpoints if not point.hits]

@@ -143,7 +143,8 @@ class Execution:
         self.index.require_sound()
         missing = [name for name in self.index.required_inputs if name not in self.feeds]
         made = self._make(missing) if missing else {}
-        main, feeds = self.frames[0], {**made, **self.feeds}
+        main = self.frames[0]
+        feeds = {**made, **self.feeds}
         for name, value in feeds.items():
             main.put(name, value, self.index.inputs[name].type)
         for name, value in self._set.items():

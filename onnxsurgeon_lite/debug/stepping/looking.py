@@ -269,7 +269,8 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
         )
     # a frame of its own, so that what is being run stays as it is
     aside = Frame(main.index, main.machine)
-    reads, kept = main.index.reads[inside.position], main.observer.kept
+    reads = main.index.reads[inside.position]
+    kept = main.observer.kept
     aside.take({n: n for n in reads if n in main.index.producer or n in kept}, main)
     for frame in _executions(aside, found[0]):
         # `@3/body/q[2]` asks for iteration 2; `@3/body/q` for all

@@ -99,17 +99,21 @@ class Scopes:
 
     def _inside(self, selector: str) -> Marks:
         """The nodes that a selector behind a body means."""
-        scope, path, rest = MAIN, "", selector
+        scope = MAIN
+        path = ""
+        rest = selector
         through = dict[str, set[int]]()
         # Take one body after the other off the selector: `@3/body/@1/then_branch/q` -> `@1/then_branch/q` -> `q`,
         # unless a value happens to have such a name.
         while rest not in self.of(scope) and (inside := BodyName.of(rest)):
-            index, position = self.of(scope), inside.position
+            index = self.of(scope)
+            position = inside.position
             if position >= len(index.nodes) or inside.body not in bodies(index, position):
                 raise unknown_body(index, position, inside.body)
             through[scope] = {position}
             scope = body_scope(index, scope, position, inside.body)
-            path, rest = f"{path}/{inside.path}".lstrip("/"), inside.rest
+            path = f"{path}/{inside.path}".lstrip("/")
+            rest = inside.rest
         own, numbers = iterations_in(self.of(scope), rest)
         return Marks({scope: set(self._in(scope, own))}, through, path, numbers)
 
@@ -132,7 +136,8 @@ class Scopes:
     def computing(self, name: str) -> str | None:
         """The first body that computes a value, as `@3/body`."""
         # breadth first, so that the outermost body is found; `pending` grows while it is read
-        pending, seen = [(MAIN, "")], set[str]()
+        pending = [(MAIN, "")]
+        seen = set[str]()
         for scope, path in pending:
             if path and name in self.of(scope).producer:
                 return path

@@ -73,7 +73,8 @@ class Stepper:
 
     def _to_breakpoint(self) -> Halt | None:
         """Go on in this frame: to a stop, into a body that holds a breakpoint, or to its end."""
-        frame, ahead = self.frame, self.points.ahead(self.frame)
+        frame = self.frame
+        ahead = self.points.ahead(self.frame)
         # only places with a breakpoint, or a body that holds one, are visited; the nodes between are not computed
         for number, place in enumerate(ahead):
             position = frame.index.order[place]
@@ -94,7 +95,8 @@ class Stepper:
 
     def _prefetch(self, places: Sequence[int]) -> None:
         """Compute what conditions are about, for several of them together, up to where it stops anyway."""
-        frame, wanted = self.frame, list[str]()
+        frame = self.frame
+        wanted = list[str]()
         for place in places[:_BATCH]:
             position = frame.index.order[place]
             made = frame.made(position)
@@ -112,7 +114,8 @@ class Stepper:
         frame = self.frame
         outs = list(frame.fetch(frame.made(position)).values())
         first = outs[0] if outs else None
-        node, iteration = frame.describe(position), frame.iteration
+        node = frame.describe(position)
+        iteration = frame.iteration
         return {"out": first, "outs": outs, "node": node, "iteration": iteration}
 
     def _enter(self) -> bool:

@@ -66,7 +66,8 @@ def _grown(matcher: Matcher, found: Match) -> tuple[Match, str]:
             fitting = (m for p in candidates for m in matcher.fits(step[0], p, found))
             longer = next(fitting, None)
             if longer is not None:
-                found, grew = longer, True
+                found = longer
+                grew = True
                 differences.pop(step[0], None)
                 break
             differences.setdefault(step[0], _difference(matcher, step[0], candidates, value, found))
@@ -90,7 +91,8 @@ def _steps(matcher: Matcher, found: Match) -> Iterator[tuple[int, str, bool]]:
 def _difference(
     matcher: Matcher, place: int, candidates: Iterable[int], value: str, found: Match
 ) -> str:
-    want, index = matcher.nodes[place], matcher.index
+    want = matcher.nodes[place]
+    index = matcher.index
     # nodes of the graph that are not part of the match yet
     has = [position for position in candidates if position not in found.nodes.values()]
     if not has:

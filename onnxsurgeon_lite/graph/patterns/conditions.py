@@ -129,7 +129,8 @@ def _parsed(text: str) -> list[ast.expr]:
 def _depth(node: ast.AST) -> int:
     level, depth = [node], 0  # level by level, because recursion may be too deep
     while level:
-        level, depth = list(chain.from_iterable(map(ast.iter_child_nodes, level))), depth + 1
+        level = list(chain.from_iterable(map(ast.iter_child_nodes, level)))
+        depth = depth + 1
     return depth
 
 
@@ -205,7 +206,8 @@ class Conditions:
             yield self._value(item)
             return
         # each loop has values of its own
-        name, items = ast.unparse(loops[0].target), self._value(loops[0].iter)
+        name = ast.unparse(loops[0].target)
+        items = self._value(loops[0].iter)
         for number in np.ravel(np.asarray(items)).tolist():
             inner = replace(self, numbers=self.numbers | {name: number})
             if all(map(inner._value, loops[0].ifs)):  # the conditions of the comprehension
@@ -342,7 +344,8 @@ def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mappin
     """
     sizes = dict[str, object]()
     for info in declared:
-        name, want = values.get(info.name, ""), info.type
+        name = values.get(info.name, "")
+        want = info.type
         kind = index.type_of(name) if name else want  # an input that is omitted fits any type
         if kind is None or kind.tensor_type.elem_type != want.tensor_type.elem_type:
             return f"{name!r} has another dtype than {info.name!r}"
@@ -350,7 +353,8 @@ def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mappin
             continue
         if not kind.tensor_type.HasField("shape"):
             return f"the shape of {name!r} is unknown"
-        dims, wanted = _dims(kind, name), want.tensor_type.shape.dim
+        dims = _dims(kind, name)
+        wanted = want.tensor_type.shape.dim
         if len(dims) != len(wanted):
             return f"{name!r} has {len(dims)} dimensions, {info.name!r} has {len(wanted)}"
         for size, dim in zip(dims, wanted, strict=True):

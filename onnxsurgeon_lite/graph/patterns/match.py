@@ -120,7 +120,8 @@ class _HeldConstants:
         """Return a tensor; if the pattern has one itself, that one where the numbers are the same."""
         if want.ref_attr_name:
             return AttributeProto(name=want.name, type=AttributeProto.TENSOR, t=tensor)
-        numbers, array = dtypes.to_array(want.t), self._small(tensor)
+        numbers = dtypes.to_array(want.t)
+        array = self._small(tensor)
         if array is None or dtypes.is_float(array.dtype) != dtypes.is_float(numbers.dtype):
             return None
         alike = (  # a number of the pattern fits any tensor of one element
@@ -204,7 +205,8 @@ class Matcher:
 
     def _places(self, anchor: int) -> Sequence[int]:
         """Return the nodes of the graph that can be a node of the pattern: what reads them is what reads it there."""
-        operators, own = self.index.operators, self.nodes[anchor]
+        operators = self.index.operators
+        own = self.nodes[anchor]
         places = operators[own.op_type]
         # only nodes that feed the operators which read this node in the pattern
         made = set(own.output) - {"", _ANY}
@@ -216,7 +218,8 @@ class Matcher:
     def _plan(self, anchor: int) -> list[tuple[int, str, bool]]:
         """Return the other nodes in an order in which each is reached: (node, by which value, from its reader)."""
         plan = list[tuple[int, str, bool]]()
-        reached, known = {anchor}, self._around(anchor)
+        reached = {anchor}
+        known = self._around(anchor)
         while len(reached) < len(self.nodes):
             step = self._next(reached, known)
             plan.append(step)
@@ -422,7 +425,8 @@ class Matcher:
         # From what the match reads, back through the graph: none of its own nodes may be there.
         outside = {name for name in reads if self.index.producer.get(name) not in removed}
         first = min(self.index.places[position] for position in removed)
-        pending, seen = list(outside), set[int]()
+        pending = list(outside)
+        seen = set[int]()
         while pending:
             position = self.index.producer.get(pending.pop())
             # before all of the match, nothing of it can come

@@ -158,7 +158,8 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
                 _require_fit(name, pattern, side)
                 rules += (Rule(name, pattern, choice, functions) for choice in choices)
             # the next patterns belong to the next replacement
-            waiting, rules = [], _few(rules, name)
+            waiting = []
+            rules = _few(rules, name)
     # patterns without a replacement: for `match` and selectors
     rules += (Rule(name, pattern, None, functions) for pattern in waiting)
     for word, operators in _EACH.findall(text):

@@ -138,7 +138,8 @@ def written_out(
 
 def _inserted(side: PatternGraph, place: int, part: PatternGraph) -> PatternGraph:
     """Return the side with the nodes of a part in the place of its call."""
-    call, own = side.function.node[place], part.function
+    call = side.function.node[place]
+    own = part.function
     if (len(call.input), len(call.output)) != (len(own.input), len(own.output)) or call.attribute:
         raise UsageError(
             f"the part {own.name!r} is called with other operands than it has",

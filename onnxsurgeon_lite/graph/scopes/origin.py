@@ -81,7 +81,8 @@ def origin_of(node: NodeProto) -> Provenance:
     frames: Frames = ()
     if node.metadata_props:
         metadata = entries(node.metadata_props)
-        modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
+        modules = _modules(metadata)
+        frames = _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
         if modules:
             return Provenance(modules[-1][0], modules, frames, known=True, stated=True)
     for value in node.output[:]:  # the name of a value says it best, because fusions keep values
@@ -115,7 +116,8 @@ def fits_source(pattern: str, path: str, number: int) -> bool:
     """Return whether a line of a file matches `model.py:42`, or any line `model.py`."""
     file, _, line = pattern.rpartition(":")
     if not is_count(line):
-        file, line = pattern, ""
+        file = pattern
+        line = ""
     is_file = path == file or path.replace("\\", "/").endswith(f"/{file}")
     return is_file and (not line or int(line) == number)
 

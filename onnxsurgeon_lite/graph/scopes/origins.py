@@ -114,7 +114,9 @@ class Provenances(Sequence[Provenance]):
 
     def _nearest(self, position: int, edges: Callable[[int], Iterable[int]]) -> list[str]:
         """Return the scopes of the nearest nodes with a known scope, in one direction."""
-        scopes, seen, pending = [], {position}, list(edges(position))
+        scopes = []
+        seen = {position}
+        pending = list(edges(position))
         while pending and len(seen) < 64:
             other = pending.pop()
             if other in seen:
@@ -206,7 +208,8 @@ class Provenances(Sequence[Provenance]):
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
-        users, makers = defaultdict[int, list[int]](list), self._makers
+        users = defaultdict[int, list[int]](list)
+        makers = self._makers
         for position, (inputs, _) in enumerate(self._values):
             for name in inputs:
                 if name in makers:

@@ -177,7 +177,8 @@ class Graph:
             UnknownNameError: there is no such value or node.
             AmbiguousNameError: the name fits several nodes.
         """
-        index, exact = self.index, required(name).removeprefix("name:")
+        index = self.index
+        exact = required(name).removeprefix("name:")
         if exact in index:
             return Value(self, exact)
         try:

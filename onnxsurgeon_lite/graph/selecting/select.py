@@ -267,16 +267,20 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
         UnknownNameError: the model has no such place.
     """
     kind, _, pattern = argument.partition(":")
-    origins, known = index.origins, set[str]()
+    origins = index.origins
+    known = set[str]()
     match kind:
         case "scope":
-            found, what = origins.in_scope(pattern), "scope"
+            found = origins.in_scope(pattern)
+            what = "scope"
             known = set() if found else {p for s in origins.scopes for p in Provenance(s).around()}
         case "class":
-            found, what = origins.of_class(pattern), "class"
+            found = origins.of_class(pattern)
+            what = "class"
             known = set() if found else {n.rpartition(".")[2] for n in origins.classes} - {""}
         case _:
-            found, what = origins.from_source(pattern), "source line"
+            found = origins.from_source(pattern)
+            what = "source line"
             known = set() if found else {origin.source for origin in origins} - {""}
     if not found:
         error = UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)

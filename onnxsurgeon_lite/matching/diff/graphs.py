@@ -119,7 +119,8 @@ class GraphDiff:
             changes = tuple(self._node(a, b))
             if changes:
                 ids = first.node_id(a), second.node_id(b)
-                place, both = place_of(second, b), ", ".join(ids) + " in the second"
+                place = place_of(second, b)
+                both = ", ".join(ids) + " in the second"
                 subject = described(first.index.nodes[a], ids[0] if ids[0] == ids[1] else both)
                 yield Difference("changed", "node", subject, *ids, changes, place=place)
         yield from self._ends("input")
@@ -159,7 +160,8 @@ class GraphDiff:
     def _attributes(self, node: NodeProto, other: NodeProto) -> Iterator[Change]:
         mine, theirs = (by_name(n.attribute) for n in (node, other))
         for name in dict.fromkeys(chain(mine, theirs)):
-            one, two = mine.get(name), theirs.get(name)
+            one = mine.get(name)
+            two = theirs.get(name)
             if one is not None and two is not None:
                 for change in text_changes(one, two):
                     yield Change(f"attribute {name} {change.what}", change.before, change.after)
@@ -241,7 +243,8 @@ class GraphDiff:
         """Pair by position in bodies, else by alignment, then by name, then in order."""
         if self.scopes[0].positional:
             return list(zip(mine, theirs, strict=False))
-        values, free = self.alignment.values, dict.fromkeys(theirs)
+        values = self.alignment.values
+        free = dict.fromkeys(theirs)
         pairs = dict[str, str]()
         # candidates, the best first: an output is known by its name, an input by what reads it
         names = [(n, n) for n in mine]
@@ -342,7 +345,8 @@ class GraphDiff:
         known |= set(pairs.values())
         pairs |= {other: other for other in theirs if other not in known}
         for name, other in pairs.items():
-            one, two = mine.get(name), theirs.get(other)
+            one = mine.get(name)
+            two = theirs.get(other)
             if one is None and two is None:
                 continue
             if self._is_declared_elsewhere(name, one, 0) or self._is_declared_elsewhere(
@@ -440,7 +444,8 @@ def compare_contents(
     differing = exceeding = 0
     max_abs, equal = 0.0, True
     # a part of each side at a time
-    mine, theirs = first.rows(tensor).reshape(-1), second.rows(other).reshape(-1)
+    mine = first.rows(tensor).reshape(-1)
+    theirs = second.rows(other).reshape(-1)
     for part in rows_at_a_time((elements,)):
         x, y = mine[part], theirs[part]
         if x.tobytes() == y.tobytes():

@@ -43,7 +43,8 @@ def diff(
         GraphError: a graph has a cycle, a value has two producers, or a function calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
-    models, pairs = (first, second), list(known)
+    models = (first, second)
+    pairs = list(known)
     graphs = None
     # known pairs are positions in the whole graph, so they exclude trimming
     if not pairs and _is_large(models):
@@ -93,7 +94,8 @@ def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:
     differences = list(_model_differences(context, graphs))
     for name, other in context.dims.forth.items():
         context.rename("dimensions", name, other)
-    notes, pairs = _notes(context), sorted(context.pairs.items())
+    notes = _notes(context)
+    pairs = sorted(context.pairs.items())
     return ModelDiff(not differences, differences, context.renamed, notes, pairs=pairs)
 
 

@@ -194,7 +194,8 @@ def _alike(
     scopes: tuple[NamedGraph, NamedGraph], names: Sequence[str], others: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield pairs with equal bytes, then the rest in order."""
-    left, rest = list(names), dict.fromkeys(others)
+    left = list(names)
+    rest = dict.fromkeys(others)
     # with one name on each side there is nothing to choose, so no data is read for digests
     if rest and len(names) + len(others) > 2:
         holding = groups((_digest(scopes[1], other), other) for other in others)

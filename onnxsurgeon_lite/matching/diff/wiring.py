@@ -79,7 +79,8 @@ class Wiring:
         """Return the paired values that feed a value through unpaired nodes, in first-graph names."""
         scope, unpaired = self.scopes[side], self.unpaired[side]
         found = set[str]()
-        pending, seen = [value], set[int]()
+        pending = [value]
+        seen = set[int]()
         while pending:
             name = pending.pop()
             position = scope.index.producer.get(name)

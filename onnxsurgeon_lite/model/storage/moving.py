@@ -330,7 +330,8 @@ def _pack(
     out: BinaryIO,
 ) -> None:
     """Copy the byte ranges one after the other, and point the tensors there."""
-    starts, moved = [start for start, _ in intervals], []
+    starts = [start for start, _ in intervals]
+    moved = []
     for start, stop in intervals:
         moved.append(out.tell() - start)  # how far each range moves
         copy_span(out, file, start, stop - start)

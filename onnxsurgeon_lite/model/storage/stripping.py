@@ -385,7 +385,8 @@ def _surveys(
 
 
 def _survey(model: Model, tensor: TensorProto) -> _Survey:
-    digest, sums = Fingerprint(), _Checksums()
+    digest = Fingerprint()
+    sums = _Checksums()
     left = math.prod(tensor.dims)
     for block in contents(model, tensor):
         digest.update(block)
