@@ -123,24 +123,20 @@ class Staging:
         """Return the bytes that wait for `commit`."""
         return sum(file.stat().st_size for file, _ in list(self.waiting) if file.exists())
 
-    def commit(self, check: Callable[[], None] = lambda: None) -> None:
-        """Rename every file into place, in the order in which they were opened.
-
-        Args:
-            check: raises if the last must not be replaced; nobody else writes into its folder meanwhile.
-        """
+    def commit(self) -> None:
+        """Rename every file into place, in the order in which they were opened."""
         if self.waiting:
             with held(self.waiting[-1][1]):
-                check()
                 self._rename({})
 
-    def finish(
-        self, named: Path, write: Head, check: Callable[[], None] = lambda: None
-    ) -> dict[Path, Path]:
+    def finish(self, named: Path, write: Head, check: Callable[[], None]) -> dict[Path, Path]:
         """Write the file that refers to the others, and rename all; at every moment it refers to complete files.
 
         A file whose name is taken first appears under a fresh name, to which `write` refers; then it is copied to its
         own name too, `named` is replaced by one that refers to that, and the fresh name is removed.
+
+        Args:
+            check: raises if the last must not be replaced; nobody else writes into its folder meanwhile.
 
         Returns:
             The files that keep their fresh names, where there is no room for the copies: intended path -> actual path.

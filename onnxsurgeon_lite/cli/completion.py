@@ -115,8 +115,8 @@ def positional(complete: Completer) -> Completer:
 
 
 def _asking(kinds: str) -> Ask:
-    """Ask for what these methods of `Completions` complete."""
-    return lambda names, typed: [n for kind in kinds.split() for n in getattr(names, kind)(typed)]
+    """Ask for what `Completions` has of these kinds."""
+    return lambda names, typed: [n for kind in kinds.split() for n in names.of(kind, typed)]
 
 
 def _listed(kind: str) -> Completer:

@@ -448,8 +448,3 @@ class Case:
     progress: Progress
     changed: Mapping[str, Array]
     journal: Journal
-
-    @property
-    def first(self) -> tuple[ReferenceSet, Feeds]:
-        """The explained sample."""
-        return self.samples[0]

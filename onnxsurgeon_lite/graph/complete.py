@@ -1,7 +1,7 @@
 """Complete the names of values, nodes and selectors, quickly for any number of them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import chain, islice
 
@@ -12,6 +12,27 @@ from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import starting
 
 _MOST = 200  # completions offered at a time
+_SELECTORS = {"op:": "ops", "scope:": "scopes", "class:": "classes", "src:": "sources"}
+
+
+def _paths(index: GraphIndex) -> Iterator[str]:
+    """Yield the path of each module, and those around it."""
+    return chain.from_iterable(Provenance(scope).around() for scope in index.origins.scopes)
+
+
+_NAMES: dict[str, Callable[[GraphIndex], Iterable[str]]] = {
+    "inputs": lambda index: index.required_inputs,
+    "outputs": lambda index: index.outputs,
+    "functions": lambda index: (
+        function_path(function).removeprefix(FUNCTION_PATH)
+        for function in index.model.proto.functions
+    ),
+    "ops": lambda index: index.operators,
+    "scopes": _paths,
+    "classes": lambda index: (name.rpartition(".")[2] for name in index.origins.classes),
+    "sources": lambda index: (origin.source for origin in index.origins),
+}
+"""What can be completed -> its names, in any order."""
 
 
 class Completions:
@@ -19,6 +40,7 @@ class Completions:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
+        self._known = dict[str, list[str]]()  # kind -> its names
         self._inner = dict[int, list[str]]()  # node -> its inner values, which are slow to list
 
     def values(self, typed: str) -> list[str]:
@@ -33,47 +55,24 @@ class Completions:
         # each once, in this order
         return list(dict.fromkeys(chain(found, _starting(self._values, typed))))[:_MOST]
 
-    def inputs(self, typed: str) -> list[str]:
-        """Complete graph inputs, constants excluded."""
-        return _starting(sorted(self.index.inputs.keys() - self.index.initializers), typed)
+    def of(self, kind: str, typed: str) -> list[str]:
+        """Complete `values`, `nodes`, or names of a kind of `_NAMES`."""
+        own = {"values": self.values, "nodes": self.nodes}.get(kind)
+        return own(typed) if own else _starting(self._names(kind), typed)
 
-    def outputs(self, typed: str) -> list[str]:
-        """Complete graph outputs."""
-        return _starting(sorted(self.index.outputs), typed)
-
-    def functions(self, typed: str) -> list[str]:
-        """Complete functions: `domain::name`."""
-        found = map(function_path, self.index.model.proto.functions)
-        return _starting(sorted(path.removeprefix(FUNCTION_PATH) for path in found), typed)
-
-    def ops(self, typed: str) -> list[str]:
-        """Complete operator types."""
-        return _starting(self._ops, typed)
-
-    def scopes(self, typed: str) -> list[str]:
-        """Complete module paths."""
-        return _starting(self._scopes, typed)
-
-    def classes(self, typed: str) -> list[str]:
-        """Complete module classes."""
-        return _starting(self._classes, typed)
-
-    def sources(self, typed: str) -> list[str]:
-        """Complete source lines."""
-        return _starting(self._sources, typed)
+    def _names(self, kind: str) -> list[str]:
+        if kind not in self._known:
+            self._known[kind] = sorted(set(_NAMES[kind](self.index)) - {""})
+        return self._known[kind]
 
     def _selectors(self, typed: str) -> list[str]:
         """Complete the part after `op:` and other prefixes, or the prefix itself."""
-        kinds = {
-            "op:": self.ops,
-            "scope:": self.scopes,
-            "class:": self.classes,
-            "src:": self.sources,
-        }
-        for kind, complete in kinds.items():
+        for kind, named in _SELECTORS.items():
             if typed.startswith(kind):
-                return [kind + name for name in complete(typed.removeprefix(kind))]
-        begun = [kind for kind in kinds if typed and kind.startswith(typed)]  # `o` may become `op:`
+                return [kind + name for name in self.of(named, typed.removeprefix(kind))]
+        begun = [
+            kind for kind in _SELECTORS if typed and kind.startswith(typed)
+        ]  # `o` may become `op:`
         return [*begun, *_starting(self._values, typed)][:_MOST] if begun else []
 
     def _inside(self, typed: str) -> list[str]:
@@ -103,28 +102,6 @@ class Completions:
     @cached_property
     def _values(self) -> list[str]:
         return sorted(self.index.values())
-
-    @cached_property
-    def _ops(self) -> list[str]:
-        return sorted(self.index.operators)
-
-    @cached_property
-    def _scopes(self) -> list[str]:
-        return _sorted(
-            path for scope in self.index.origins.scopes for path in Provenance(scope).around()
-        )
-
-    @cached_property
-    def _classes(self) -> list[str]:
-        return _sorted(name.rpartition(".")[2] for name in self.index.origins.classes)
-
-    @cached_property
-    def _sources(self) -> list[str]:
-        return _sorted(origin.source for origin in self.index.origins)
-
-
-def _sorted(names: Iterable[str]) -> list[str]:
-    return sorted(set(names) - {""})
 
 
 def _starting(names: list[str], typed: str) -> list[str]:

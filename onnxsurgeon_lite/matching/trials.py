@@ -66,7 +66,7 @@ def run_trials(
         FeedsError: an input cannot be made.
         RuntimeFailure: the runtime cannot run the model.
     """
-    drawing = _Drawing(index, recipe, opened(index, runtime), known or {}, held or {})
+    drawing = _Drawing(recipe, opened(index, runtime), known or {}, held or {})
     # an error ends the trials only if no rank of the inputs works
     failure: RuntimeFailure | FeedsError | None = None
     for ranked in _with_ranks(index):
@@ -121,7 +121,6 @@ class _Drawing:
         lines: how a feed is made -> its seeds.
     """
 
-    index: GraphIndex
     recipe: Recipe
     once: Callable[[Feeds], Outputs]
     known: Feeds

@@ -9,12 +9,10 @@ class History:
     """A sequence of edits with undo and redo.
 
     Attributes:
-        original: the model before the edits.
         steps: the edits, in order.
     """
 
     def __init__(self, original: Model) -> None:
-        self.original = original
         self.steps = list[Pass]()
         self._states = [original]  # one more than steps and undone steps
         self._undone = list[Pass]()

@@ -58,9 +58,9 @@ def _complete(session: PromptSession, text: str) -> tuple[str, list[str]] | None
     found = _FOUND.search(before)
     if not quote or not (found or _NAMED.search(before)):
         return None
-    kinds = {"op": names.ops, "scope": names.scopes, "cls": names.classes, "src": names.sources}
-    kind = kinds.get(found["field"], names.nodes) if found else names.nodes
-    return typed, [re.sub(rf"[\\{quote}]", r"\\\g<0>", name) for name in kind(typed)]
+    kinds = {"op": "ops", "scope": "scopes", "cls": "classes", "src": "sources"}
+    kind = kinds.get(found["field"], "nodes") if found else "nodes"
+    return typed, [re.sub(rf"[\\{quote}]", r"\\\g<0>", name) for name in names.of(kind, typed)]
 
 
 def beginning(session: PromptSession, text: str) -> Sequence[str]:

@@ -68,5 +68,5 @@ def _look(names: Completions) -> None:
     index = names.index
     with contextlib.suppress(GraphError):
         # each of these is kept by the index once it was asked for
-        _ = names.ops(""), index.inner_bodies, names.nodes(""), index.consumers, names.every
-        _ = names.scopes(""), index.rank
+        _ = names.of("ops", ""), index.inner_bodies, names.nodes(""), index.consumers, names.every
+        _ = names.of("scopes", ""), index.rank

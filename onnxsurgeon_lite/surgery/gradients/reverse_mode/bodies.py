@@ -72,7 +72,7 @@ class _Iteration:
 
     Attributes:
         states: initial value, the state in the body, its next value, by the outputs of the node.
-        count, going: the names in a Loop's body of the iteration's number and of the condition.
+        count: the name in a Loop's body of the iteration's number.
     """
 
     body: GraphProto
@@ -80,7 +80,6 @@ class _Iteration:
     reads: tuple[_Rows, ...]
     writes: tuple[_Rows, ...]
     count: str = ""
-    going: str = ""
 
     @classmethod
     def of(cls, tape: Tape, node: NodeProto) -> "_Iteration":
@@ -91,11 +90,11 @@ class _Iteration:
         # A Loop's inputs: count, condition, states; a body's inputs: number, condition, states; its outputs:
         # condition, states, rows.
         if node.op_type == "Loop":
-            count, going, *formal = inputs
+            count, _, *formal = inputs
             states = tuple(zip(node.input[2:], formal, outputs[1:], strict=False))
             rest = outputs[1 + len(states) :]
             writes = tuple(_Rows(name, slot=len(states) + i) for i, name in enumerate(rest))
-            return cls(body, states, (), writes, count, going)
+            return cls(body, states, (), writes, count)
         # a Scan: its first inputs are states, the last ones are read row by row
         number = integer(node, "num_scan_inputs")
         first = len(node.input) - number
