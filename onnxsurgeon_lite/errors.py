@@ -29,7 +29,7 @@
 A mismatch is a result, not an error.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -111,6 +111,13 @@ class UnknownNameError(SurgeonError):
         elif len(candidates) <= 6 or kind == "field":  # few names: show them all
             hint = f"it has {', '.join(map(repr, candidates))}" if candidates else hint
         super().__init__(f"{place} has no {kind} {name!r} (it has {len(candidates)})", hint)
+
+
+def require_known(names: Iterable[str], known: Collection[str], place: str, kind: str) -> None:
+    """Raise `UnknownNameError` for the first name that is not among those of a place."""
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(name, place, known, kind)
 
 
 def _containing(name: str, candidates: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.errors import (
     RuntimeTimeout,
     UnknownNameError,
     UsageError,
+    require_known,
 )
 from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex, known_size
@@ -193,8 +194,7 @@ def carried_by(
             raise UnknownNameError(output, "the model", outputs, kind="output")
         for match in matches:
             own = name.replace("*", match[1], 1) if "*" in output else name
-            if own not in inputs:
-                raise UnknownNameError(own, "the model", inputs, kind="input")
+            require_known([own], inputs, "the model", "input")
             found[own] = match[0]
     return found
 

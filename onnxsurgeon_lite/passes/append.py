@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from onnx import TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.errors import EditError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.names import split
@@ -75,8 +75,7 @@ class Append:
         pairs = [(links.get(name, name), name) for name in asked]
         read = dict.fromkeys(value for value, _ in pairs if value in index.outputs)
         keep = split(self.keep, read)
-        for name in [name for name in keep if name not in read]:
-            raise UnknownNameError(name, "what is read", read, "output")
+        require_known(keep, read, "what is read", "output")
         done = merge(model, guest, pairs, self.share, self.prefix, keep)
         gone = [name for name in read if name not in keep]
         _take_places(done.model, index, set(gone))

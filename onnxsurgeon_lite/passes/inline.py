@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.errors import require_known
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, function_key, is_standard
 from onnxsurgeon_lite.names import split
@@ -45,9 +45,7 @@ class Inline:
         keys = map(function_key, model.proto.functions)
         known = groups(("::".join(filter(None, key[:2])), key) for key in keys)
         names = split(self.functions, known) or list(known)
-        for function_name in names:
-            if function_name not in known:
-                raise UnknownNameError(function_name, "the model", known, kind="function")
+        require_known(names, known, "the model", "function")
         if not names:
             return PassResult(model, changed=False)
         result = inline(model, [key for name in names for key in known[name]])

@@ -146,7 +146,7 @@ class Insert:
         """Update declared types downstream of the new node."""
         made = value if self.before else new
         # found again by its output: positions changed
-        node = after.nodes[after.makers([made])[0]]
+        node = after.nodes[after.producer[made]]
         # with `before`, the new name stands for the value, with its type
         read = {new: value} if self.before else {}
         known = {name: read.get(name, name) for name in node.input if read.get(name, name) in index}

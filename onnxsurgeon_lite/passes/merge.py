@@ -7,7 +7,7 @@ from itertools import chain
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
+from onnxsurgeon_lite.errors import EditError, SurgeonError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, drop, entries, function_key, plain_domain, walk
@@ -109,10 +109,8 @@ def merge_all(
     before = list(chain.from_iterable(_names(model.graph.output) for model in models))
     asked = list(chain.from_iterable(_names(model.graph.input) for model in models[1:]))
     share, keep = split(share, set(asked)), split(keep, set(before))
-    for names, known, kind in ((share, asked, "input"), (keep, before, "output")):
-        for name in names:
-            if name not in known:
-                raise UnknownNameError(name, "the models", known, kind)
+    require_known(share, asked, "the models", "input")
+    require_known(keep, before, "the models", "output")
     # input -> the values that feed it, one for each model that has the input
     waiting = groups((name, value) for value, name in links)
     merged, notes, changes = models[0], list[str](), list[str]()
@@ -272,8 +270,7 @@ def _check(
     taken = set[str]()
     for value, name in (*links, *((name, name) for name in share)):
         before.require(value)
-        if name not in other.inputs:
-            raise UnknownNameError(name, f"graph {other.graph.name!r}", other.inputs, kind="input")
+        require_known([name], other.inputs, f"graph {other.graph.name!r}", "input")
         if name in taken:
             raise EditError(f"input {name!r} is linked or shared twice", "link or share it once")
         taken.add(name)

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TypeProto
 
-from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import ShapeError, UsageError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
@@ -20,8 +20,7 @@ _CONSTANT_OF_SHAPE, _INPUTS_OF_SLICE, _INPUTS_OF_UNSQUEEZE = 9, 10, 13  # first 
 
 def require_output(index: GraphIndex, name: str) -> None:
     """Raise `UnknownNameError` unless the graph has this output."""
-    if name not in index.outputs:
-        raise UnknownNameError(name, "the model", index.outputs, kind="output")
+    require_known([name], index.outputs, "the model", "output")
 
 
 def ragged_type(index: GraphIndex, name: str) -> TypeProto:

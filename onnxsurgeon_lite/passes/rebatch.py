@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from onnx import TensorShapeProto
 
-from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
+from onnxsurgeon_lite.errors import ShapeError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
@@ -47,9 +47,7 @@ class Rebatch:
     def shapes(self, index: GraphIndex) -> dict[str, tuple[int | str, ...]]:
         """Return the new shapes of the inputs."""
         names = split(self.inputs, index.inputs)
-        for name in names:
-            if name not in index.inputs:
-                raise UnknownNameError(name, "the model", index.inputs, kind="input")
+        require_known(names, index.inputs, "the model", "input")
         names = names or index.required_inputs
         # equal symbols or equal sizes: one batch
         found = {name: self._dimension(index, name) for name in names}

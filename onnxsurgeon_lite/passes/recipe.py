@@ -20,7 +20,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError, require_known
 from onnxsurgeon_lite.graph.native import RejectedError, begin_together
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import AttributeValue, Pass
@@ -125,9 +125,7 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
         raise TypeError(kind)  # every pass is one
     types = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    for key in step:
-        if key not in fields:
-            raise UnknownNameError(key, f"verb {verb!r}", fields, kind="key")
+    require_known(step, fields, f"verb {verb!r}", "key")
     # a field without a default
     for name, field in fields.items():
         if name not in step and field.default is field.default_factory is dataclasses.MISSING:

@@ -91,7 +91,7 @@ class Replace:
             after = settle(index, result)
             for name in outputs.names:
                 types |= check_node(
-                    after, after.nodes[after.makers([name])[0]], f"the new {self.op_type}"
+                    after, after.nodes[after.producer[name]], f"the new {self.op_type}"
                 )
         else:
             result = self._add_model(index, region, inputs.names, outputs.names, types, notes)

@@ -85,7 +85,7 @@ class Rewire:
             made = next(index.outputs_of([position]), None)
             if made is None:  # whatever it computes is not used
                 continue
-            node = after.nodes[after.makers([made])[0]]
+            node = after.nodes[after.producer[made]]
             types.update(check_node(after, node, index.describe(position)))
         # a copy of the same value has the same type, so nothing follows
         if _copied(after, new) != _copied(after, old):

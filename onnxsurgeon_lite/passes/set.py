@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto
 
-from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.errors import EditError, UnknownNameError, require_known
 from onnxsurgeon_lite.graph.check import problem_of
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, described, function_path
 from onnxsurgeon_lite.model import Model, drop, plain_domain
@@ -96,8 +96,7 @@ def _messages(result: Model, target: str) -> dict[str, _Message]:
     # a function itself, not a node in it
     if target.startswith(FUNCTION_PATH) and "/@" not in target:
         functions = {function_path(function): function for function in result.proto.functions}
-        if target not in functions:
-            raise UnknownNameError(target, "the model", functions, kind="function")
+        require_known([target], functions, "the model", "function")
         return {f"{target}: ": functions[target]}
     nodes = chosen_nodes(GraphIndex.of(result), [target])
     return {f"{described(node, node_id)}: ": node for node_id, node in nodes.items()}

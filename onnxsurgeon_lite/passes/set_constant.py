@@ -151,7 +151,7 @@ def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None
     if value in index.initializers:
         graph.initializer[initializer_place(graph, value)].CopyFrom(new)
     else:
-        fill(graph.node[index.makers([value])[0]], new)
+        fill(graph.node[index.producer[value]], new)
     # a declared shape follows the new numbers
     for info in chain(graph.input, graph.value_info):
         if info.name == value and info.type.tensor_type.HasField("shape"):

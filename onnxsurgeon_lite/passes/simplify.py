@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import chain, cycle
 from typing import ClassVar, Protocol
 
-from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.errors import require_known
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.model import Model
@@ -85,9 +85,7 @@ class Simplify:
         """Return the steps, in order."""
         every = (Fold(self.limit), SkipNoops(), Cse(), Rewrite(_RULES), Clean(), Infer())
         names = [step.name for step in every]
-        for name in self.without:
-            if name not in names:
-                raise UnknownNameError(name, "simplify", names, kind="step")
+        require_known(self.without, names, "simplify", "step")
         return tuple(step for step in every if step.name not in self.without)
 
 

@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
-from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model import is_standard, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -79,7 +79,7 @@ def _draws_inside(model: ModelProto, node: NodeProto) -> bool:
     """Return whether the node or one in its bodies or called functions draws random numbers."""
     called = walk.nodes(reached_functions(model, [node]))
     every = walk.with_inner(chain([node], called))
-    return any(each.op_type in RANDOM and each.domain in ("", "ai.onnx") for each in every)
+    return any(each.op_type in RANDOM and is_standard(each) for each in every)
 
 
 def _trains(index: GraphIndex, node: NodeProto) -> bool:

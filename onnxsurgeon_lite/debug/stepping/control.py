@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model import is_standard, walk
 from onnxsurgeon_lite.model.messages import integer, scan_layout
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 
@@ -30,7 +30,7 @@ def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
     function = function_of(outer.index, node)
     if function is not None:
         return _call(outer, position, function)
-    if node.domain not in ("", "ai.onnx") or steps_over(outer.index, position):
+    if not is_standard(node) or steps_over(outer.index, position):
         return None
     match node.op_type:
         case "If":
@@ -47,7 +47,7 @@ def steps_over(index: GraphIndex, position: int) -> bool:
     node = index.nodes[position]
     if not node.attribute or not walk.bodies(node):
         return False
-    known = node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
+    known = is_standard(node) and node.op_type in ("If", "Loop", "Scan")
     return not known or (node.op_type == "Scan" and index.opset < _FIRST_SCAN)
 
 

@@ -108,8 +108,7 @@ class Plan:
             names = [info.name for info in target.input]
             for tensor in target.initializer:
                 # an initializer that is an input, too, is a default: its dtype is the input's
-                is_input = tensor.name in scope.index.inputs and not scope.path
-                is_default = is_input and self.model.proto.ir_version >= 4
+                is_default = not scope.path and scope.index.is_default(tensor.name)
                 if tensor.data_type == TensorProto.FLOAT and not is_default:
                     scope.sites[tensor.name] = Site(tensor.name, scope, constant=tensor)
             names += [sparse.values.name for sparse in target.sparse_initializer]

@@ -12,7 +12,7 @@ from math import prod
 
 from onnx import TensorShapeProto
 
-from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
+from onnxsurgeon_lite.errors import ShapeError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
 from onnxsurgeon_lite.graph.schemas import held
 from onnxsurgeon_lite.graph.text import shape_text
@@ -187,9 +187,7 @@ class _Dimension:
 
 def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
     """Return the dimensions of the inputs that change or are symbolic, each with a size for every trial."""
-    for name in request:
-        if name not in index.inputs:
-            raise UnknownNameError(name, "the model", index.inputs, kind="input")
+    require_known(request, index.inputs, "the model", "input")
     dimensions = dict[tuple[object, ...], _Dimension]()
     renamed = dict[str, int | str]()
     # names that the request gives to named dimensions, which other inputs may have, too

@@ -301,8 +301,7 @@ def either(states: Sequence[State]) -> State:
     follows = any(state.follows for state in states)
     if all(state.types == first.types for state in states):  # all branches agree
         return State(first.types, first.axes, None, follows)
-    types = tuple(map(_without_shape, first.types))
-    return State(types, None, None, follows)
+    return replace(_unshaped(first), follows=follows)
 
 
 def grown(before: State, after: State) -> list[Size | None]:
@@ -319,7 +318,7 @@ def grown(before: State, after: State) -> list[Size | None]:
 def sliced(state: State, axis: int) -> State:
     """Return the state of one element that a Scan reads along an axis."""
     if not state.axes:  # unknown rank, or none
-        return State(tuple(map(_without_shape, state.types)), None, None, state.follows)
+        return _unshaped(state)
     axes = list(state.axes)
     place = axis % len(axes)
     del axes[place]
@@ -338,7 +337,7 @@ def stacked(state: State, axis: int, count: Axis | None) -> State:
         count: the number of iterations at each trial, if known.
     """
     if state.axes is None:
-        return State(tuple(map(_without_shape, state.types)), None, None, state.follows)
+        return _unshaped(state)
     axes = list(state.axes)
     place = axis % (len(axes) + 1)
     axes.insert(place, count)
@@ -353,8 +352,10 @@ def stacked(state: State, axis: int, count: Axis | None) -> State:
     return State(tuple(types), tuple(axes), None, state.follows)
 
 
-def _without_shape(kind: TypeProto) -> TypeProto:
-    copy = copied(kind)
-    if copy.HasField("tensor_type"):
-        copy.tensor_type.ClearField("shape")
-    return copy
+def _unshaped(state: State) -> State:
+    """Return the state of a value of the same dtype, of which nothing else is known."""
+    types = tuple(map(copied, state.types))
+    for kind in types:
+        if kind.HasField("tensor_type"):
+            kind.tensor_type.ClearField("shape")
+    return State(types, follows=state.follows)

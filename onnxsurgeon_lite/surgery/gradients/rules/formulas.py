@@ -261,7 +261,7 @@ def running_product(s: GradientStep) -> list[Term]:
     # Row i of a square holds the elements up to i, and 1 for the others: its product is element i.
     order = [i for i in range(s.rank) if i != axis] + [axis]
     rows = t.op("Unsqueeze", t.transposed(s.a, order), [-2])
-    size = t.op("Squeeze", t.dim(s.a, axis))
+    size = t.length(s.a, axis)
     place = size.up_to()
     ends = t.op("Unsqueeze", place, [1])
     # which elements count: up to the end, or from it on

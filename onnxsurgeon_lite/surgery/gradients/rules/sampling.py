@@ -106,16 +106,12 @@ _TAPS = {
 }
 
 
-def _scalar(s: GradientStep, value: Term, axis: int) -> Term:
-    return s.tape.op("Squeeze", s.tape.dim(value, axis))
-
-
 def grid_sample(s: GradientStep) -> list[Term]:
     """Write GridSample; the last axis of the grid has the places, the last spatial axis first."""
     t, count = s.tape, s.rank - 2
     aligned = bool(s.integer("align_corners"))
     # -1 .. 1 are the ends of the image, or the centers of its last elements
-    sizes = [_scalar(s, s.a, axis) for axis in range(2, s.rank)]
+    sizes = [t.length(s.a, axis) for axis in range(2, s.rank)]
     flat = t.op("Reshape", s.a, [0, 0, -1])
     images = _Images(flat, sizes, s.text("padding_mode", "zeros"), aligned)
     points = t.op("Reshape", s.b, t.concat(t.dim(s.b, 0), [-1, count]))
@@ -154,7 +150,7 @@ def deformed(s: GradientStep) -> list[Term]:
         moved = t.op("Gather", offsets, t.number(axis, TensorProto.INT64), axis=3)
         at = moved + (line + inner).cast(moved.dtype)
         taps.append(_linear(t.op("Reshape", at, t.concat([-1], number * out[0] * out[1]))))
-    spatial = [_scalar(s, s.a, axis) for axis in (2, 3)]
+    spatial = [t.length(s.a, axis) for axis in (2, 3)]
     batch = t.dim(s.a, 0)
     split = t.concat(batch * groups, [-1], t.dim(s.a, 2) * t.dim(s.a, 3))
     made = _Images(t.op("Reshape", s.a, split), spatial).sampled(taps)
@@ -181,7 +177,7 @@ def aligned_regions(s: GradientStep) -> list[Term]:
     half = s.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     corners = s.b * s.number("spatial_scale", 1.0) - (0.5 if half else 0.0)
     counts = [s.integer("output_height", 1), s.integer("output_width", 1)]
-    sizes = [_scalar(s, s.a, axis) for axis in (2, 3)]
+    sizes = [t.length(s.a, axis) for axis in (2, 3)]
     lines, inside = [], []
     for axis, (count, size) in enumerate(zip(counts, sizes, strict=True)):
         # regions are x1, y1, x2, y2

@@ -86,8 +86,8 @@ def stft(s: GradientStep) -> list[Term]:
     step = s.b
     window = s.input(2) if s.has(2) else None
     # without a length, that of the window
-    frame = s.input(3) if s.has(3) else t.op("Squeeze", t.dim(s.input(2), 0))
-    length = t.op("Squeeze", t.dim(s.a, 1))
+    frame = s.input(3) if s.has(3) else t.length(s.input(2), 0)
+    length = t.length(s.a, 1)
     count = (length - frame.cast(TensorProto.INT64)) / step.cast(TensorProto.INT64) + 1
     # [frames, places in a frame]: which element each is
     starts = count.up_to() * step.cast(TensorProto.INT64)
