@@ -63,7 +63,8 @@ class DropLayer:
         scope = f"scope:{stack}.{self.layer}"
         nodes = select_nodes(index, scope)
         # its cache: the inputs and outputs that a neighbor has, too
-        read, made = index.read_by(nodes), index.made_by(nodes)
+        read = index.read_by(nodes)
+        made = index.made_by(nodes)
         # `present.1.key` has the twin `present.2.key`; what is not of the cache has none
         outputs = [n for n in index.outputs if n in made and self._twin(n, index.outputs)]
         inputs = {

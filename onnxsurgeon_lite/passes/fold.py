@@ -65,7 +65,9 @@ class Fold:
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
-        result, changes, notes = index.model, list[str](), list[str]()
+        result = index.model
+        changes = list[str]()
+        notes = list[str]()
         # a quick look first: most graphs have nothing to fold
         if _Constants(index, None, self.limit).may_fold():
             result = result.copy()
@@ -75,7 +77,8 @@ class Fold:
             result, taken, _, _ = straighten(result, 0)
             if taken:
                 after = self.edit(GraphIndex.of(result))
-                result, notes = after.model, list(after.notes)
+                result = after.model
+                notes = list(after.notes)
                 changes += taken + list(after.changes)
         return PassResult.of(index.model, result, changes, notes, is_told=True)
 
@@ -276,7 +279,8 @@ class _Constants:
             place = heapq.heappop(pending)
             # a node may be pushed by several of its inputs
             if place > last:
-                last, position = place, self.index.order[place]
+                last = place
+                position = self.index.order[place]
                 found = self._found(position, known, settled)
                 # readers of what is known now: they may be constant, too
                 readers = self.index.readers(found).values() if found else ()
@@ -466,7 +470,8 @@ def _computed(
 
 def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) -> set[str]:
     """Return the values that a node reads which is not folded."""
-    gone, readers = found.gone, index.readers(set(names))
+    gone = found.gone
+    readers = index.readers(set(names))
     return {name for name, users in readers.items() if not gone.issuperset(users)}
 
 

@@ -57,7 +57,8 @@ class Infer:
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Declare the types of an indexed model."""
-        model, result = index.model, index.model.copy()
+        model = index.model
+        result = index.model.copy()
         declaring = _Declaring()
         declaring.graph(index, result.graph, None)
         changes = [

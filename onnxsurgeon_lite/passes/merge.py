@@ -113,7 +113,9 @@ def merge_all(
     require_known(keep, before, "the models", "output")
     # input -> the values that feed it, one for each model that has the input
     waiting = groups((name, value) for value, name in links)
-    merged, notes, changes = models[0], list[str](), list[str]()
+    merged = models[0]
+    notes = list[str]()
+    changes = list[str]()
     made = set(_names(merged.graph.output))
     for guest, prefix in zip(models[1:], chain(prefixes, [""] * len(models)), strict=False):
         inputs = set(_names(guest.graph.input))
@@ -169,7 +171,8 @@ def _runnable(models: Sequence[Model]) -> list[Model]:
 
 def in_order(needs: Mapping[int, set[int]]) -> list[int]:
     """Put places after those that they need, otherwise as they are given."""
-    left, ordered = dict.fromkeys(needs), list[int]()
+    left = dict.fromkeys(needs)
+    ordered = list[int]()
     while left:
         # in a circle, the first one that is left
         ordered.append(next((p for p in left if not needs[p] & left.keys()), next(iter(left))))
@@ -256,7 +259,8 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
 
 def require_fit(before: GraphIndex, value: str, other: GraphIndex, name: str) -> None:
     """Raise `EditError` if a value's type does not fit another graph's input."""
-    one, two = before.type_of(value), other.type_of(name)
+    one = before.type_of(value)
+    two = other.type_of(name)
     if one is not None and two is not None and contradicts(one, two):
         raise EditError(
             f"value {value!r} {type_text(one)} does not fit input {name!r} {type_text(two)}",
@@ -411,7 +415,8 @@ def _distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFil
         location = file.location
         number = 1
         while location is not None and location in taken:
-            location, number = f"{number}.{file.location}", number + 1
+            location = f"{number}.{file.location}"
+            number = number + 1
         taken.add(location)
         yield key, dataclasses.replace(file, location=location)
 

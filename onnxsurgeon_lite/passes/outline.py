@@ -101,7 +101,8 @@ class Outline:
             return modules_of_class(index, self.scope.removeprefix(_CLASS), nodes)
         path = self.scope.removeprefix(_SCOPE)
         # the path cut off at the depth of the pattern: nodes below a module belong to it
-        depth, fits = path.count(".") + 1, glob(path) if is_glob(path) else {path}.__contains__
+        depth = path.count(".") + 1
+        fits = glob(path) if is_glob(path) else {path}.__contains__
         found = dict[str, list[int]]()
         for position, origin in enumerate(index.origins):
             module = ".".join(origin.scope.split(".")[:depth])
@@ -118,7 +119,8 @@ class Outline:
         made = dict.fromkeys(index.outputs_of(inside))
         reads = dict.fromkeys(n for n in index.inputs_of(inside) if n not in made)
         # outputs: what is read outside, or is an output of the graph
-        members, readers = set(inside), index.readers(made)
+        members = set(inside)
+        readers = index.readers(made)
         function.input.extend(reads)
         function.output.extend(
             n for n in made if n in index.outputs or not members.issuperset(readers[n])

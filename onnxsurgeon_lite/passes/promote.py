@@ -88,7 +88,8 @@ class Promote:
 
     def _promote(self, index: GraphIndex, result: Model, value: str, tensor: TensorProto) -> str:
         """Promote one value; return the initializer that keeps its numbers, if one does."""
-        graph, kept = result.graph, ""
+        graph = result.graph
+        kept = ""
         told = (info for info in graph.value_info if info.name == value)  # its docs
         declared = copied(next(told, ValueInfoProto(name=value)))
         declared.type.CopyFrom(tensor_type(tensor))

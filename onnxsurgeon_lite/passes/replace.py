@@ -144,7 +144,8 @@ class Replace:
         # the main graph declares its outputs itself
         del graph.output[:]
         nodes = result.graph.node
-        before, left = region[-1] - len(region) + 1, len(nodes)
+        before = region[-1] - len(region) + 1
+        left = len(nodes)
         add_guest(result, guest, places, set(), notes)
         # from the end of the list to the place of the region
         reorder(nodes, [*range(before), *range(left, len(nodes)), *range(before, left)])

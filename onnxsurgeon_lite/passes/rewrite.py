@@ -355,7 +355,8 @@ def _fitting(node: NodeProto, kind: TypeProto, opset: int) -> list[NodeProto]:
 
     Before whole numbers could be constant, floats are, and are cast.
     """
-    tensor, made = constant_of(node), [node]
+    tensor = constant_of(node)
+    made = [node]
     if tensor is None:
         return made
     data_type = kind.tensor_type.elem_type

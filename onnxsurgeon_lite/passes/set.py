@@ -79,7 +79,8 @@ def header(proto: ModelProto) -> dict[str, str | int]:
 
 def _notes(model: Model, result: Model) -> list[str]:
     """Return what the new header does to the model: nodes may not be what its versions define any more."""
-    proto, needed = result.proto, least_ir_version(result.proto)
+    proto = result.proto
+    needed = least_ir_version(result.proto)
     # two versions that a header alone cannot fit
     if proto.ir_version < needed:
         return [f"the model needs IR version {needed}, it says {proto.ir_version}"]

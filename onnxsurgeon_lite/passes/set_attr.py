@@ -166,7 +166,8 @@ def _as_floats(value: AttributeValue) -> AttributeValue:
 
 
 def _put(attributes: MutableSequence[AttributeProto], new: AttributeProto, what: str) -> list[str]:
-    name, text = new.name, attribute_text(new)
+    name = new.name
+    text = attribute_text(new)
     old = next((a for a in attributes if a.name == name), None)
     if old is None:
         attributes.append(new)

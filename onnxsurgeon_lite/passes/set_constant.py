@@ -97,7 +97,8 @@ class SetConstant:
 
 def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
     """Return the tensor of a constant or an input's default."""
-    tensor, position = held(index, value), index.producer.get(value)
+    tensor = held(index, value)
+    position = index.producer.get(value)
     if tensor is None:
         kind = (
             "a sparse initializer"

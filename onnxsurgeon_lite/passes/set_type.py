@@ -174,7 +174,8 @@ class _Moving:
             cast = helper.make_node("Cast", [source], [node.input[0]], to=self.new)
             self._places = [(position, cast)]
             self._gone.add(value)
-            value, output = source, node.input[0]
+            value = source
+            output = node.input[0]
         self._settle([border] if self._gone else [])
 
     def _settle(self, unneeded: list[str]) -> None:

@@ -47,7 +47,8 @@ class SkipNoops:
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Remove the no-ops of an indexed model."""
-        model, result = index.model, index.model.copy()
+        model = index.model
+        result = index.model.copy()
         removed = _skip(index, result.proto, result.graph)
         for function in result.proto.functions:
             own = standing(result, function)
@@ -105,7 +106,8 @@ class _Noops:
             returned = self._returned(position, row)
             if returned is None:
                 continue
-            name, source = row.outputs[0], values.get(returned, returned)
+            name = row.outputs[0]
+            source = values.get(returned, returned)
             # an output can only be replaced by an inner value that is free to take its name
             if name in fixed and (
                 name not in self.index.outputs

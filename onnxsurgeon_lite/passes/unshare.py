@@ -37,7 +37,9 @@ class Unshare:
         kept = trained(model.proto).union(index.inputs)
         known, asked = index.initializers, self.initializers
         chosen = set(ends(index, asked, known, "initializer") if asked else known)
-        result, taken, changes = model.copy(), value_names(index), []
+        result = model.copy()
+        taken = value_names(index)
+        changes = []
         graph = result.graph
         for tensor in [t for t in graph.initializer if t.name in chosen and t.name not in kept]:
             # a node that reads it twice counts once

@@ -350,7 +350,8 @@ def _assigned(session: PromptSession, rest: str, usage: str) -> "tuple[str, obje
     In `set 27 = 27 * 2` the user means the value 27, while Python would read the number 27. So that is refused.
     """
     places = outside(rest, "=", session.names.every) or [len(rest)]
-    name, value = rest[: places[0]].strip(), rest[places[0] + 1 :].strip()
+    name = rest[: places[0]].strip()
+    value = rest[places[0] + 1 :].strip()
     if not (name and value):
         raise UsageError(f"{usage.partition(' ')[0]} {rest!r} has no value", f"write {usage}")
     nodes = list(ast.walk(ast.parse(value, mode="eval").body))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.plain import (
     out,
+    show_changes,
     show_files,
+    show_graph,
     show_notes,
     show_planned,
     show_written,
@@ -23,32 +24,32 @@ if TYPE_CHECKING:
 
 def show_result(result: PassResult) -> None:
     """What a pass changed, and what the user should know of it."""
-    plain.show_notes(result.notes)
-    plain.show_changes(result.changes or ["nothing to change"])
+    show_notes(result.notes)
+    show_changes(result.changes or ["nothing to change"])
 
 
 def show_edited(result: EditResult) -> None:
     """What an edit changed, how the result differs from its source, and what running both showed."""
-    plain.show_notes(result.notes)
+    show_notes(result.notes)
     # made from nothing: there is no original to compare with
     if result.source is None:
-        plain.show_changes(result.changes)
-        plain.show_graph(result.verb, result.model.graph)
+        show_changes(result.changes)
+        show_graph(result.verb, result.model.graph)
         return
-    plain.show_changes(result.changes if result.changed else ["nothing to change"])
+    show_changes(result.changes if result.changed else ["nothing to change"])
     if result.changed:
         from onnxsurgeon_lite.matching.diff import edit_diff
         from onnxsurgeon_lite.report.differences import show_edit
 
         with suppress(GraphError):  # the source was broken, and is repaired
             show_edit(edit_diff(result.source, result.model))
-    plain.show_notes(result.ran)
+    show_notes(result.ran)
     for line in result.proof:
-        plain.out(line)
+        out(line)
     if result.verified is not None and result.match:
         count = len(result.verified.compared) - len(result.verified.unmoved)
         proved = f"verified: {count} output{' agrees' if count == 1 else 's agree'}"
-        plain.out(proved if count else "not verified: no output depends on the feeds")
+        out(proved if count else "not verified: no output depends on the feeds")
     elif result.verified is not None:
         from onnxsurgeon_lite.report.metrics import show_comparison
 

@@ -152,7 +152,8 @@ _STEPS = 8  # of decoding that are shown
 
 def show_decoding(result: DecodeComparison, every_metric: bool = False) -> None:
     """Show the first token that differs, then the steps: all of them, or the first ones and those that differ."""
-    off, count = result.divergent, len(result.steps)
+    off = result.divergent
+    count = len(result.steps)
     if off is None:
         say(f"{counted(count, 'token')}: all agree")
     else:

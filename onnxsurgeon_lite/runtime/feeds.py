@@ -407,7 +407,8 @@ def _cast(numbers: Array, dtype: DType) -> Array:
     """Cast numbers; those beyond the range of an integer dtype become its limits."""
     if _holds_integers(dtype) and dtype.kind != "b":
         # int4 and the like have no `iinfo`: the name has the bits
-        unsigned, bits = dtype.name.startswith("u"), int(dtype.name.lstrip("uint"))
+        unsigned = dtype.name.startswith("u")
+        bits = int(dtype.name.lstrip("uint"))
         low, high = (0.0, 2.0**bits) if unsigned else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
         # float64 cannot hold 2**63 - 1: the number before 2**63 instead
         numbers = np.clip(numbers, low, np.nextafter(high, 0) if bits > 53 else high - 1)

@@ -185,7 +185,9 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
 
     Source: https://onnx.ai/onnx/operators/onnx__Conv.html
     """
-    windows, wide, axes = windows_of(node, x, weight.shape[2:]), weight.astype(float), x.ndim - 2
+    windows = windows_of(node, x, weight.shape[2:])
+    wide = weight.astype(float)
+    axes = x.ndim - 2
     if windows is None:
         return None
     groups = integer(node, "group", 1)

@@ -17,7 +17,8 @@ def read_memory(process: int, address: int, target: memoryview) -> bool:
     read = _reader()
     if read is None:
         return False
-    size, done = target.nbytes, 0
+    size = target.nbytes
+    done = 0
     here = ctypes.addressof(ctypes.c_char.from_buffer(target)) if size else 0
     while done < size:  # the kernel copies at most 2 GiB at a time
         # one buffer here, one there

@@ -167,7 +167,8 @@ class Observer:
         order = sorted(values, key=rank.__getitem__)
         last_use = self._last_uses(order)
         # the budget is learned: small parts first
-        start, count = 0, _PART if self.budget is None else _FIRST
+        start = 0
+        count = _PART if self.budget is None else _FIRST
         while start < len(order):
             # all values of a node have one rank, so a part never ends within a node
             end = rank[order[min(start + count, len(order)) - 1]]

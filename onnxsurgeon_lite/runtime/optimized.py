@@ -124,7 +124,8 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
     # the channels of a value are needed to convert it
     original.learn_types(blocked.values())
     graph = optimized.graph
-    nodes, restored = list(graph.node), dict[str, str]()
+    nodes = list(graph.node)
+    restored = dict[str, str]()
     del graph.node[:]
     for node in nodes:
         for slot, name in enumerate(node.input):

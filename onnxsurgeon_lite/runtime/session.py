@@ -449,7 +449,8 @@ class Runtime:
             reply = self._child.ask("signatures", file=signature.__file__, names=list(names))
             for name, header in zip(names, cast(list[_Header], reply["signatures"]), strict=True):
                 # the numbers follow the reply, in the order of the names
-                shape, numbers = tuple(header["shape"]), self._child.receive(header["bytes"])
+                shape = tuple(header["shape"])
+                numbers = self._child.receive(header["bytes"])
                 found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
                 yield name, shape, found
 
@@ -463,7 +464,8 @@ class Runtime:
         match header:
             case {"data_type": int(data_type), "shape": list(shape), "payload": int()}:
                 # a first byte shows whether the memory can be read at all
-                dtype, first = dtypes.numpy_dtype(data_type), np.empty(1, np.uint8).data
+                dtype = dtypes.numpy_dtype(data_type)
+                first = np.empty(1, np.uint8).data
                 size = math.prod(shape) * dtype.itemsize
                 # packed dtypes have another size here than in the child
                 plain = size == dtypes.byte_count(data_type, shape) > 0
@@ -561,7 +563,8 @@ def _explained(error: RuntimeFailure, proto: ModelProto, runtime: str) -> Runtim
     is_ort = runtime == ORT
     unknown = next(filter(None, (form.search(error.message) for form in _UNKNOWN_OP)), None)
     if unknown is not None:
-        op, domain = unknown["op"], unknown["domain"] or "ai.onnx"
+        op = unknown["op"]
+        domain = unknown["domain"] or "ai.onnx"
         # nodes of this operator, for the message
         ids = [f"@{i}" for i, node in enumerate(proto.graph.node) if node.op_type == op]
         place = f" (node {', '.join(ids[:5])})" if ids else ""

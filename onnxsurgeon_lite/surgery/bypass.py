@@ -76,7 +76,8 @@ class Bypass:
 
     def _instead(self, value: str, bridge: str | None) -> list[str]:
         """Return what can replace a value."""
-        index, is_node = self.index, len(self.positions) == 1
+        index = self.index
+        is_node = len(self.positions) == 1
         needed = index.read_by(index.ancestors([value], self.entering))
         # a bridge that the node makes itself is taken, too: the removal then refuses it with its reason
         usable = self._reads if is_node else self.entering

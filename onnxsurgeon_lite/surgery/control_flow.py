@@ -110,7 +110,8 @@ class _Straight:
 
     def written(self, position: int) -> list[NodeProto]:
         """Return a node, or the nodes that replace it."""
-        node, what = self.index.nodes[position], self.index.describe(position)
+        node = self.index.nodes[position]
+        what = self.index.describe(position)
         if is_standard(node) and node.op_type == "If":
             # then_branch or else_branch, if the condition is constant
             chosen = self._number(node.input[0])
@@ -160,7 +161,8 @@ class _Straight:
         """Yield the iterations of a loop, and what stacks their results."""
         body = self._called(walk.bodies(node)[0][1])
         # Inputs of a Loop: count, condition, states. Outputs: the last states, then the stacked values.
-        states, stacked = list(node.input[2:]), node.output[len(node.input) - 2 :]
+        states = list(node.input[2:])
+        stacked = node.output[len(node.input) - 2 :]
         rows: list[list[str]] = [[] for _ in stacked]
         going = self._constant(f"{node.output[0]}_going", np.array(True))  # the condition
         for number in range(count):

@@ -94,9 +94,11 @@ def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int |
     if node is None or node.op_type != "Concat":
         return None
     # Add up the lengths of the parts, to know the position of each -1 in the whole shape.
-    places, length = [], 0
+    places = []
+    length = 0
     for part in node.input:
-        tensor, dims = constant(index, part), dims_of(types.get(part))
+        tensor = constant(index, part)
+        dims = dims_of(types.get(part))
         if tensor is not None and is_external(tensor):
             return None
         if tensor is not None:

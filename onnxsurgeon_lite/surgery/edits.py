@@ -103,7 +103,8 @@ def fresh(base: str, taken: set[str] | Taken) -> str:
         # base, and trying one number after the other would be quadratic.
         used, number = 0, 1
         while f"{base}_{number}" in taken:
-            used, number = number, 2 * number
+            used = number
+            number = 2 * number
         while number - used > 1:
             middle = (used + number) // 2
             used, number = (middle, number) if f"{base}_{middle}" in taken else (used, middle)
@@ -149,7 +150,8 @@ def rename_values(
     """
     if not names:
         return
-    nodes, table = graph.node, NodeTable.of(graph)
+    nodes = graph.node
+    table = NodeTable.of(graph)
     # A body that makes a value with one of the new names would hide the renamed value from its nodes.
     if table.bodied:
         taken = names_in([graph]).union(names.values()) if taken is None else taken
@@ -291,11 +293,13 @@ def importing(model: Model, domain: str | None, notes: list[str]) -> Model:
     Args:
         notes: gets one for a new import.
     """
-    proto, name = model.proto, plain_domain(domain or "")
+    proto = model.proto
+    name = plain_domain(domain or "")
     if not name or name in opset_versions(proto.opset_import):
         return model
     # the latest version of the domain that fits the IR version
-    result, version = model.copy(), fitting_version([], name, proto.ir_version) or 1
+    result = model.copy()
+    version = fitting_version([], name, proto.ir_version) or 1
     result.proto.opset_import.add(domain=name, version=version)
     notes.append(f"domain {name!r} is imported at version {version}")
     return result

@@ -198,7 +198,8 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
     given = attributes_of(node)
     if "num_outputs" not in given:
         return None
-    count, axis = len(node.output), given.get("axis", 0)
+    count = len(node.output)
+    axis = given.get("axis", 0)
     shape = index.type_of(node.input[0])
     dims = list(dims_of(shape))
     size = dims[axis].dim_value if -len(dims) <= axis < len(dims) else 0

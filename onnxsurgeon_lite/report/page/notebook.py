@@ -41,7 +41,8 @@ KINDS = (
 
 def html(result: Shown) -> str:
     """Return what the result's page shows first, and the text, folded; of a result without a page the text."""
-    text, first = f"<pre>{escape(results.text(result))}</pre>", pictures(result)
+    text = f"<pre>{escape(results.text(result))}</pre>"
+    first = pictures(result)
     return f"{first}<details><summary>text</summary>{text}</details>" if first else text
 
 

@@ -53,7 +53,8 @@ class Program:
         large = model.ByteSize() > _EMBEDDED
         if not large:
             model = onnx.shape_inference.infer_shapes(model)
-        outputs, known = model.graph.output, by_name(model.graph.value_info)
+        outputs = model.graph.output
+        known = by_name(model.graph.value_info)
         for inner in outputs:  # inner values that are outputs now get their types
             if inner.name in known:
                 inner.CopyFrom(known[inner.name])

@@ -61,7 +61,8 @@ class Host:
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
             except Exception as error:  # noqa: BLE001  the parent reports any failure
-                reply, payloads = _failure(error), []
+                reply = _failure(error)
+                payloads = []
             self.stream.write(json.dumps(reply).encode() + b"\n")
             self.stream.writelines(payloads)
             self.stream.flush()

@@ -353,7 +353,7 @@ def stacked(state: State, axis: int, count: Axis | None) -> State:
 
 
 def _unshaped(state: State) -> State:
-    """Return the state of a value of the same dtype, of which nothing else is known."""
+    """Return the state of a value of the same dtype and of unknown rank."""
     types = tuple(map(copied, state.types))
     for kind in types:
         if kind.HasField("tensor_type"):
