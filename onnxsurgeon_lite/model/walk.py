@@ -51,7 +51,8 @@ def _of_functions(model: ModelProto) -> Iterator[TensorProto]:
 
 def graphs(model: ModelProto) -> Iterator[GraphProto]:
     """Yield the main graph, the training graphs, and every graph nested in them or in a function."""
-    pending = _roots(model)
+    # those that are not nested in a node of a graph
+    pending = list(chain([model.graph], training(model), inner(nodes(model.functions))))
     while pending:
         graph = pending.pop()
         yield graph
@@ -102,11 +103,6 @@ def with_bodies(graph: GraphProto) -> list[NodeProto]:
         if not any(kind in encoded for kind in GRAPH_TYPES):
             return []
     return [node for node in graph.node if node.attribute and bodies(node)]
-
-
-def _roots(model: ModelProto) -> list[GraphProto]:
-    """Return the graphs that are not nested in a node of a graph."""
-    return list(chain([model.graph], training(model), inner(nodes(model.functions))))
 
 
 def training(model: ModelProto) -> Iterator[GraphProto]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from onnx import TensorProto, TypeProto, helper
 
-from onnxsurgeon_lite.errors import ShapeError, UsageError
+from onnxsurgeon_lite.errors import ShapeError, UsageError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, copied
@@ -20,7 +20,6 @@ from onnxsurgeon_lite.passes.ragged import (
     padded_type,
     ragged_type,
     require_length,
-    require_output,
 )
 from onnxsurgeon_lite.surgery.edits import fresh
 
@@ -101,9 +100,8 @@ class BatchOutputs:
                 "no outputs are numbered like boxes.0, boxes.1",
                 "give groups: boxes=OUTPUT,OUTPUT; or name the outputs first: onnxdbg edit name-outputs",
             )
-        for names in groups.values():
-            for name in names:
-                require_output(index, name)
+        named = chain.from_iterable(groups.values())
+        require_known(named, index.outputs, "the model", "output")
         lengths = {group: len(names) for group, names in groups.items()}
         if len(set(lengths.values())) > 1 or 0 in lengths.values():
             shown = ", ".join(f"{group!r} {length}" for group, length in lengths.items())

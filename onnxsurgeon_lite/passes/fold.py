@@ -251,11 +251,8 @@ class _Constants:
     def may_decide(self) -> bool:
         """Return whether types may decide an operand that is computed now."""
         places = chain.from_iterable(self.index.operators.get(n, ()) for n in DECIDED)
-        nodes = [self.index.nodes[p] for p in places]
-        return any(map(self._is_open, nodes))
-
-    def _is_open(self, node: NodeProto) -> bool:
-        return any(held(self.index, name) is None for name in node.input[1:2])
+        operands = chain.from_iterable(self.index.nodes[p].input[1:2] for p in places)
+        return any(held(self.index, name) is None for name in operands)
 
     def may_run(self) -> bool:
         """Return whether a node reads constants alone, and is not kept for what it is."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite.errors import ShapeError, UsageError
+from onnxsurgeon_lite.errors import ShapeError, UsageError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
@@ -19,7 +19,6 @@ from onnxsurgeon_lite.passes.ragged import (
     padded_type,
     ragged_type,
     require_length,
-    require_output,
 )
 from onnxsurgeon_lite.surgery.edits import fresh, rename_values, value_names
 
@@ -57,8 +56,7 @@ class PadOutputs:
         """
         index = GraphIndex.of(model)
         names = split(self.outputs, index.outputs)
-        for name in chain(names, self.fill):
-            require_output(index, name)
+        require_known(chain(names, self.fill), index.outputs, "the model", "output")
         require_length(self.most)
         names = names or [name for name in index.outputs if is_ragged(index, name)]
         if not names:

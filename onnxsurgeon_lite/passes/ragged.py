@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TypeProto
 
-from onnxsurgeon_lite.errors import ShapeError, UsageError, require_known
+from onnxsurgeon_lite.errors import ShapeError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
@@ -16,11 +16,6 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 COUNT = "num_detections"
 
 _CONSTANT_OF_SHAPE, _INPUTS_OF_SLICE, _INPUTS_OF_UNSQUEEZE = 9, 10, 13  # first opsets with them
-
-
-def require_output(index: GraphIndex, name: str) -> None:
-    """Raise `UnknownNameError` unless the graph has this output."""
-    require_known([name], index.outputs, "the model", "output")
 
 
 def ragged_type(index: GraphIndex, name: str) -> TypeProto:

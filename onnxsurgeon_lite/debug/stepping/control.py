@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from onnx import FunctionProto, GraphProto
+from onnx import FunctionProto
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.model import is_standard, walk
 from onnxsurgeon_lite.model.messages import integer, scan_layout
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
 
@@ -155,7 +155,9 @@ def _loop(outer: Frame, position: int) -> Iterator[Frame]:
     # a list for each scan output: one slice an iteration
     stacks: list[list[Array]] = [[] for _ in results[len(states) :]]
     carried = dict(zip(formal, zip(states, results, strict=False), strict=False))
-    shapes = [_shape(body.body.index.graph, place) for place in (0, 1)]
+    # the number and the condition may be declared to be lists of one
+    formals = body.body.index.graph.input[:2]
+    shapes = [(1,) * min(1, len(dims_of(value.type))) for value in formals]
     # the generator rests at `yield` while the frame is stepped through
     inner, done = None, 0
     while goes_on and (most is None or done < most):
@@ -245,8 +247,3 @@ def _array(frame: Frame, name: str) -> Array:
 
 def _truth(frame: Frame, name: str) -> bool:
     return bool(_array(frame, name).ravel()[0])
-
-
-def _shape(graph: GraphProto, place: int) -> Shape:
-    """The shape of an iteration number or condition: it may be declared to be a list of one."""
-    return (1,) * min(1, len(graph.input[place].type.tensor_type.shape.dim))
