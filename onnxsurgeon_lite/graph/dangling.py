@@ -71,12 +71,8 @@ def dangling(model: ModelProto) -> Iterator[Dangling]:
 
 
 def _own(graph: GraphProto | FunctionProto) -> set[str]:
-    if isinstance(graph, FunctionProto):
-        names = set(graph.input)
-    else:
-        names = {message.name for message in chain(graph.input, graph.initializer)}
-        names.update(sparse.values.name for sparse in graph.sparse_initializer)
-    return names.union(*(node.output[:] for node in graph.node))
+    given = graph.input if isinstance(graph, FunctionProto) else walk.sources(graph)
+    return set(given).union(walk.outputs(graph.node))
 
 
 def _closest(name: str, visible: _Scopes) -> tuple[str, ...]:

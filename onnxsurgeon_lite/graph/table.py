@@ -218,8 +218,7 @@ def every_read(node: NodeProto) -> list[str]:
 def captured_by(graph: GraphProto) -> list[str]:
     """Return the values of enclosing scopes that a subgraph uses, at any depth."""
     # A name is captured if nothing in the subgraph defines it.
-    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    local |= {sparse.values.name for sparse in graph.sparse_initializer}
+    local = set(walk.sources(graph))
     used = list[str]()
     for inner in graph.node:
         local.update(inner.output)

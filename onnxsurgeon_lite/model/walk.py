@@ -113,6 +113,13 @@ def training(model: ModelProto) -> Iterator[GraphProto]:
                 yield getattr(info, part)
 
 
+def sources(graph: GraphProto) -> Iterator[str]:
+    """Yield the names that a graph defines without a node: inputs, initializers."""
+    yield from (value.name for value in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+
+
 def output_names(graph: GraphProto | FunctionProto) -> list[str]:
     """Return the names of the outputs of a graph or a function."""
     if isinstance(graph, FunctionProto):

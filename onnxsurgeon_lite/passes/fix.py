@@ -37,7 +37,6 @@ from onnxsurgeon_lite.surgery.edits import (
     name_apart,
     names_in,
     rename_uses,
-    sources,
 )
 from onnxsurgeon_lite.surgery.types import begin_infer, contradicts, fits, infer
 
@@ -117,7 +116,7 @@ def _repaired(graph: GraphProto) -> list[str]:
 def _is_tidy(graph: GraphProto) -> bool:
     """Return whether a graph has no bodies, and gives each name to one value and one node."""
     table = NodeTable.of(graph)
-    values = list(filter(None, chain(sources(graph), chain.from_iterable(table.makes))))
+    values = list(filter(None, chain(walk.sources(graph), chain.from_iterable(table.makes))))
     names = [name for node in graph.node if (name := node.name)]
     once = len(set(values)) == len(values) and len(set(names)) == len(names)
     return once and not table.bodied
@@ -382,5 +381,5 @@ def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:
 def _declared(model: Model) -> list[ValueInfoProto]:
     """Return the declarations of what nodes make."""
     graph = model.graph
-    given = set(sources(graph))
+    given = set(walk.sources(graph))
     return [info for info in chain(graph.value_info, graph.output) if info.name not in given]

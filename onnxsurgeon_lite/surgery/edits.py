@@ -22,7 +22,7 @@ Nodes = MutableSequence[NodeProto]
 
 def defined(graph: GraphProto) -> Iterator[str]:
     """Yield the names that a graph itself defines: inputs, initializers, outputs of its nodes."""
-    return chain(sources(graph), walk.outputs(graph.node))
+    return chain(walk.sources(graph), walk.outputs(graph.node))
 
 
 def defined_inside(nodes: Iterable[NodeProto]) -> Iterator[str]:
@@ -31,18 +31,13 @@ def defined_inside(nodes: Iterable[NodeProto]) -> Iterator[str]:
         yield from defined(body)
 
 
-def sources(graph: GraphProto) -> Iterator[str]:
-    """Yield the names that a graph defines without a node: inputs, initializers."""
-    yield from (value.name for value in graph.input)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
-
-
 def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     """Return every value name in these graphs and the bodies below them, defined or used."""
     found = set[str]()
     for graph in graphs:
-        found.update(sources(graph), (value.name for value in graph.output), names_of(graph.node))
+        found.update(
+            walk.sources(graph), (value.name for value in graph.output), names_of(graph.node)
+        )
     return found
 
 

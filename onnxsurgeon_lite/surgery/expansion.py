@@ -217,7 +217,8 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
 def _needed(function: FunctionProto) -> list[NodeProto]:
     """Return the nodes that the outputs depend on, in order."""
     # From the last node to the first: a node is needed if it makes something that is.
-    wanted, kept = set(function.output), []
+    wanted = set(function.output)
+    kept = []
     for node in reversed(function.node):
         if not wanted.isdisjoint(node.output):
             kept.append(node)

@@ -121,7 +121,8 @@ class _Caller:
 
     def _replace_calls(self, graph: GraphProto | FunctionProto) -> None:
         # A stack with the first node on top: nodes that take the place of a call are looked at next.
-        pending, flat = list(graph.node)[::-1], []
+        pending = list(graph.node)[::-1]
+        flat = []
         while pending:
             node = pending.pop()
             function = self.functions.get(call_key(node))
@@ -137,7 +138,8 @@ class _Caller:
         """Return a function's nodes for one call: with the caller's names, and free ones for inner values."""
         body = GraphProto(node=bound_nodes(function, call))
         # `own`: the function's name of a value -> the name in the module of the call.
-        values, own = _kept(body.node, call), {}
+        values = _kept(body.node, call)
+        own = {}
         for name, info in zip(walk.outputs(body.node), values, strict=False):
             own[name], info.name = info.name, name
         self._fit(body, function)

@@ -64,7 +64,8 @@ class OpenBody:
         Raises:
             UsageError: the body cannot read them.
         """
-        source, also = graph_at(index.model.proto, path), set(also)
+        source = graph_at(index.model.proto, path)
+        also = set(also)
         # A function sees its inputs only. A body sees the values around it, unless it defines the name itself.
         if isinstance(source, FunctionProto):
             if also:
@@ -72,7 +73,8 @@ class OpenBody:
                     f"{min(also)!r} is outside of function {path!r}, which reads its own inputs only",
                     f"name a value of the function: '{path}/NAME'",
                 )
-            made, names = function_model(index.model.proto, source), set[str]()
+            made = function_model(index.model.proto, source)
+            names = set[str]()
         else:
             # `own` is defined inside; `names`: the outer names, which the body's values must not hide.
             own, names = (

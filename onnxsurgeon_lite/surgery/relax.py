@@ -77,7 +77,8 @@ def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
     if not relaxed:
         return
     inferred = infer(result, relaxed.keys())
-    types, nothing = declared_types(around_nodes(result.graph)), TypeProto()
+    types = declared_types(around_nodes(result.graph))
+    nothing = TypeProto()
     # identities of three types -> result: most values share a few
     kinds = dict[Hashable, TypeProto]()  # most values share a few types
     restored = {}

@@ -107,18 +107,21 @@ OWN = Tolerance(own=True, columns=True)
 """The default tolerance of an output: that of its dtype, for each column where they mix units."""
 
 # The allowed difference of correct kernels after a chain of operators; integers, booleans and strings must be equal.
-DEFAULTS: dict[str, Tolerance] = {
-    "float64": Tolerance(1e-9, 1e-7, scaled=True),
-    "float32": Tolerance(1e-5, 1e-4, scaled=True),
-    "float16": Tolerance(1e-2, 1e-2, scaled=True),
-    "bfloat16": Tolerance(5e-2, 5e-2, scaled=True),
-    "complex64": Tolerance(1e-5, 1e-4, scaled=True),
-    "complex128": Tolerance(1e-9, 1e-7, scaled=True),
-    "float8_e4m3fn": Tolerance(0.125, 0.125, scaled=True),
-    "float8_e4m3fnuz": Tolerance(0.125, 0.125, scaled=True),
-    "float8_e5m2": Tolerance(0.25, 0.25, scaled=True),
-    "float8_e5m2fnuz": Tolerance(0.25, 0.25, scaled=True),
-    "float4_e2m1fn": Tolerance(0.5, 0.5, scaled=True),
+DEFAULTS = {
+    name: Tolerance(atol, rtol, scaled=True)
+    for name, atol, rtol in (
+        ("float64", 1e-9, 1e-7),
+        ("float32", 1e-5, 1e-4),
+        ("float16", 1e-2, 1e-2),
+        ("bfloat16", 5e-2, 5e-2),
+        ("complex64", 1e-5, 1e-4),
+        ("complex128", 1e-9, 1e-7),
+        ("float8_e4m3fn", 0.125, 0.125),
+        ("float8_e4m3fnuz", 0.125, 0.125),
+        ("float8_e5m2", 0.25, 0.25),
+        ("float8_e5m2fnuz", 0.25, 0.25),
+        ("float4_e2m1fn", 0.5, 0.5),
+    )
 }
 
 

@@ -256,7 +256,8 @@ class _Exposer:
         """Add a state that each iteration appends to; states stand before the Loop's stacked outputs."""
         graph = dict(walk.bodies(node))["body"]
         own = NewNodes(self.taken)
-        wires, stacked = self._body(inner, graph.node, own), list[Stacked]()
+        wires = self._body(inner, graph.node, own)
+        stacked = list[Stacked]()
         # A Scan cannot carry sequences, a Loop can.
         if node.op_type == "Scan":
             names, stacked = to_loop(node, graph, before, after)

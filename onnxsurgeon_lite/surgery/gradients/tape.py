@@ -434,7 +434,8 @@ class Tape:
 
 def _summed_at_run(tape: Tape, term: Term, value: Term) -> Term:
     """Sum over the axes that differ when the model runs."""
-    wanted, given = tape.dims(value), tape.shape_of(term)
+    wanted = tape.dims(value)
+    given = tape.shape_of(term)
     # the shape with ones in front: it differs along the axes to sum over
     lengths = [tape.shape_of(shape) for shape in (given, wanted)]
     front = tape._filled(lengths[0] - lengths[1], 1, TensorProto.INT64)

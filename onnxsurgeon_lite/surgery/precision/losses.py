@@ -34,7 +34,9 @@ def left_notes(plan: Plan) -> Iterator[str]:
 
 def constant_notes(plan: Plan, model: Model) -> Iterator[str]:
     """Yield which constants lose more than rounding."""
-    limit, clamped, vanished = largest(dtypes.numpy_dtype(plan.narrow)), [], []
+    limit = largest(dtypes.numpy_dtype(plan.narrow))
+    clamped = []
+    vanished = []
     # the largest number that rounds to 0: half of the smallest subnormal, as ties go to the even neighbor
     vanishing = 2.0**-25 if plan.narrow == TensorProto.FLOAT16 else 2.0**-134
     for scope in plan.scopes():

@@ -120,7 +120,8 @@ class Plan:
     def _step(
         self, scope: PrecisionScope, position: int, versions: dict[str, int]
     ) -> PrecisionStep:
-        node, index = scope.target.node[position], scope.index
+        node = scope.target.node[position]
+        index = scope.index
         step = PrecisionStep(node_id(scope.path, position), node, schema_at(node, versions))
         step.inputs = [scope.find(name) if name else None for name in node.input]
         for name in node.output:

@@ -162,7 +162,8 @@ class Rewriting:
     # constants
 
     def _initializer(self, site: Site) -> None:
-        target, names = site.scope.target, self.names[site]
+        target = site.scope.target
+        names = self.names[site]
         assert isinstance(target, GraphProto)
         assert site.constant is not None
         if False not in names:  # nobody reads it in float32: the tensor itself becomes narrow

@@ -134,12 +134,15 @@ class Resizing:
 
     def _ramp(self, ramp: Ramp) -> str:
         """Let a node read `base + step * Range(size)`, or these numbers where the size is known."""
-        entry, name, does = ramp.entry, ramp.name, "is"
+        entry = ramp.entry
+        name = ramp.name
+        does = "is"
         # [1, -1, 1]: the shape of numbers along the axis
         along = [-1 if axis == ramp.axis else 1 for axis in range(ramp.base.ndim)]
         if isinstance(entry, int):
             counted = np.add(ramp.base, np.multiply(ramp.step, np.arange(entry).reshape(along)))
-            value, what = self._constant(ramp, counted, name), "the numbers"
+            value = self._constant(ramp, counted, name)
+            what = "the numbers"
         else:
             self._require_opset(_RANGE, "Range")
             size = self._node(ramp, "Squeeze", [self._size(ramp, entry)], "n")

@@ -21,7 +21,9 @@ _NEEDED = "a consumer needs the changed size"
 
 
 def _reshape(visit: Visit) -> None:
-    state, sizes, literals = visit.read(0), visit.sizes(0), visit.elements(1)
+    state = visit.read(0)
+    sizes = visit.sizes(0)
+    literals = visit.elements(1)
     # A shape in an attribute (opset 4 and older) cannot be computed: 0 and -1 may do.
     held = integers(visit.node, "shape")
     if sizes is not None and held and any(map(varies, sizes)) and {0, -1}.isdisjoint(held):
@@ -101,7 +103,9 @@ def _literals(own: Sequence[int], fixed: Sequence[Entry], zeros: Sequence[bool])
 
 
 def _expand(visit: Visit) -> None:
-    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.demanded()
+    sizes = visit.sizes(0)
+    literals = visit.elements(1)
+    needs = visit.demanded()
     if sizes is None or literals is None:
         return
     # Align from the right, as broadcasting does.
@@ -127,7 +131,8 @@ def _expand(visit: Visit) -> None:
 
 
 def _constant_of_shape(visit: Visit) -> None:
-    literals, needs = visit.elements(0), visit.demanded()
+    literals = visit.elements(0)
+    needs = visit.demanded()
     if literals is None or not needs:
         return
     effect = [needs.get(axis, literal) for axis, literal in enumerate(literals)]
@@ -135,7 +140,9 @@ def _constant_of_shape(visit: Visit) -> None:
 
 
 def _tile(visit: Visit) -> None:
-    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.demanded()
+    sizes = visit.sizes(0)
+    literals = visit.elements(1)
+    needs = visit.demanded()
     if sizes is None or literals is None or not needs:
         return
     effect = list(literals)
@@ -147,7 +154,9 @@ def _tile(visit: Visit) -> None:
 
 
 def _slice(visit: Visit) -> None:
-    sizes, starts, ends = visit.sizes(0), visit.elements(1), visit.elements(2)
+    sizes = visit.sizes(0)
+    starts = visit.elements(1)
+    ends = visit.elements(2)
     # opset 9 and older: start and end are attributes
     if sizes is not None and _holds_an_end(visit, sizes):
         raise _held(visit, "ends")
@@ -185,7 +194,8 @@ def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
 
 
 def _split(visit: Visit) -> None:
-    sizes, literals = visit.sizes(0), visit.elements(1)
+    sizes = visit.sizes(0)
+    literals = visit.elements(1)
     if (
         sizes is not None
         and integers(visit.node, "split")
@@ -194,7 +204,8 @@ def _split(visit: Visit) -> None:
         raise _held(visit, "split")
     if sizes is None or not literals:
         return
-    whole, count = sizes[visit.attribute("axis", 0)], len(literals)
+    whole = sizes[visit.attribute("axis", 0)]
+    count = len(literals)
     # equal parts, which fill the axis at every trial
     even = all(literal == constant(literals[0][0], visit.trials) for literal in literals)
     fits = literals[0][0] * count == whole[0] and all(n % count == 0 for n in whole)
@@ -204,7 +215,8 @@ def _split(visit: Visit) -> None:
 
 
 def _resize(visit: Visit) -> None:
-    sizes, literals = visit.sizes(0), visit.elements(3)
+    sizes = visit.sizes(0)
+    literals = visit.elements(3)
     if sizes is None or literals is None:
         return
     axes = integers(visit.node, "axes") or range(len(sizes))
@@ -220,7 +232,8 @@ def _gather(visit: Visit) -> None:
     """Let an index that takes every row of an axis that changes, one after another, take all rows that there are."""
     # An index such as [0, 1, 2, ...] takes all rows of an axis. It becomes a `Ramp` that counts as far as the axis
     # reaches.
-    state, nested = visit.read(0), visit.node.op_type == "GatherND"
+    state = visit.read(0)
+    nested = visit.node.op_type == "GatherND"
     array = visit.array(visit.node.input[1])
     if state is None or not state.axes or visit.attribute("batch_dims", 0):
         return
@@ -235,7 +248,8 @@ def _gather(visit: Visit) -> None:
     if not rows or not varies(rows[0]) or any(map(varies, rows[1:])):
         return
     # an axis of rows * inner elements: consecutive rows are `inner` apart
-    count, inner = rows[0][0], math.prod(size[0] for size in rows[1:])
+    count = rows[0][0]
+    inner = math.prod(size[0] for size in rows[1:])
     step = np.zeros([1] * (numbers.ndim - nested) + [numbers.shape[-1]] * nested, np.int64)
     step[..., :1] = inner
     for axis in range(numbers.ndim - nested):

@@ -246,7 +246,8 @@ def _in_order(tape: Tape, stacked: Term, read: _Rows) -> Term:
         bounds = ([-1], [np.iinfo(np.int64).min], [0], [-1])
         stacked = tape.op("Slice", stacked, *map(tape.integers, bounds))
     # from the first axis to its own
-    rank, axis = tape.rank(tape.value(read.outer)), tape.axis(tape.value(read.outer), read.axis)
+    rank = tape.rank(tape.value(read.outer))
+    axis = tape.axis(tape.value(read.outer), read.axis)
     return tape.transposed(stacked, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
 
 
@@ -325,7 +326,8 @@ def _saving(body: Tape, inputs: Sequence[str], outputs: Sequence[str]) -> GraphP
         # a subgraph may not have one value as two outputs, or an input as an output
         copy = body.names.fresh()
         graph.node.add(op_type="Identity", input=[name], output=[copy])
-        output, kind = graph.output.add(name=copy), body.type_of(name)
+        output = graph.output.add(name=copy)
+        kind = body.type_of(name)
         if kind is not None and kind.tensor_type.elem_type:
             output.type.tensor_type.elem_type = kind.tensor_type.elem_type
     return graph

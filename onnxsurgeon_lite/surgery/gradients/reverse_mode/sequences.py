@@ -62,7 +62,8 @@ class _WithoutSequences:
 
     def erased(self, s: GradientStep) -> list[str] | None:
         """Return the tensors of a SequenceErase."""
-        before, place = self.known.get(s.node.input[0]), _place(s, 1, -1)
+        before = self.known.get(s.node.input[0])
+        place = _place(s, 1, -1)
         if not before or place is None:
             return None
         place %= len(before)
@@ -71,7 +72,8 @@ class _WithoutSequences:
     def split(self, s: GradientStep) -> list[str] | None:
         """Write a Split, and Squeezes where the axis goes."""
         # the sizes of the parts must be known
-        axis, given = s.axis(0), s.numbers(1)
+        axis = s.axis(0)
+        given = s.numbers(1)
         size = (s.tape.shape(s.node.input[0]) or [])[axis]
         if not isinstance(size, int) or (s.has(1) and given is None):
             return None
@@ -84,14 +86,16 @@ class _WithoutSequences:
 
     def element(self, s: GradientStep) -> NodeProto | None:
         """Return a SequenceAt as the tensor that it takes."""
-        elements, place = self.known.get(s.node.input[0]), _place(s, 1, 0)
+        elements = self.known.get(s.node.input[0])
+        place = _place(s, 1, 0)
         if elements is None or place is None:
             return None
         return helper.make_node("Identity", [elements[place]], s.node.output, s.node.name)
 
     def joined(self, s: GradientStep) -> NodeProto | None:
         """Return a ConcatFromSequence as a Concat."""
-        elements, axis = self.known.get(s.node.input[0]), s.integer("axis")
+        elements = self.known.get(s.node.input[0])
+        axis = s.integer("axis")
         if elements is None:
             return None
         if s.integer("new_axis"):

@@ -19,7 +19,8 @@ def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
     """Return the convolution of the large tensor with the small one, over the batch in place of the channels."""
     # Batch and channels change places: then a convolution sums over the batch, and what slides is the small tensor.
     # Strides and dilations change places, too.
-    t, group = s.tape, s.integer("group", 1)
+    t = s.tape
+    group = s.integer("group", 1)
     swap = [1, 0, *range(2, s.rank)]
     kernel = t.transposed(small, swap)
     made = t.op(
@@ -32,7 +33,8 @@ def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
         pads=window.before + window.after,
     )
     # where the strides leave a rest, the result is larger than the kernel
-    begin, axes = [0] * len(window.kernel), range(2, s.rank)
+    begin = [0] * len(window.kernel)
+    axes = range(2, s.rank)
     return t.op("Slice", t.transposed(made, swap), begin, window.kernel, axes)
 
 

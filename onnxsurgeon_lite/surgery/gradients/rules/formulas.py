@@ -254,7 +254,8 @@ def _mean(s: GradientStep) -> Term:
 
 def running_product(s: GradientStep) -> list[Term]:
     """Write CumProd as a product over all elements, with 1 for those after each element."""
-    t, known = s.tape, s.numbers(1)
+    t = s.tape
+    known = s.numbers(1)
     if known is None:
         raise s.refused("the axis is computed when the model runs")
     axis = s.at(int(np.ravel(known)[0]))

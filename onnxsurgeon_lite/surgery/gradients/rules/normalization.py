@@ -10,7 +10,8 @@ from onnxsurgeon_lite.surgery.gradients.tape import Term
 def _standard(s: GradientStep, axes: Sequence[int], centered: bool = True) -> tuple[Term, Term]:
     """Return the normalized input, and the inverse of its deviation."""
     # y = (x - mean) / deviation
-    t, epsilon = s.tape, s.number("epsilon")
+    t = s.tape
+    epsilon = s.number("epsilon")
     shifted = s.a - t.mean(s.a, s.a, axes) if centered else s.a
     inverse = 1 / (t.mean(shifted * shifted, s.a, axes) + epsilon).function("Sqrt")
     return shifted * inverse, inverse
@@ -48,7 +49,8 @@ def _window(s: GradientStep, term: Term, before: int, after: int) -> Term:
 
 def _unit_length(s: GradientStep) -> Term:
     """Y = X / norm(X) along an axis."""
-    t, axis = s.tape, [s.axis()]
+    t = s.tape
+    axis = [s.axis()]
     if s.integer("p", 2) == 1:
         norm = t.sum(s.a.function("Abs"), axis, True)
         pull = s.a.function("Sign")

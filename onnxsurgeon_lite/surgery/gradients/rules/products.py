@@ -106,7 +106,8 @@ def _letters(s: GradientStep) -> tuple[list[str], str]:
 
 def _determinant(s: GradientStep) -> Term:
     """Return the cofactors: the determinants of all matrices without one row and one column."""
-    t, size = s.tape, (s.tape.shape(s.a.name) or [None])[-1]
+    t = s.tape
+    size = (s.tape.shape(s.a.name) or [None])[-1]
     if not isinstance(size, int):
         raise s.refused("the size of the matrix is not known")
     dy = t.op("Unsqueeze", s.dy, [-2, -1])
@@ -126,7 +127,8 @@ def _determinant(s: GradientStep) -> Term:
 def _affine_grid(s: GradientStep) -> Term:
     """Y = grid of the identity, with a 1 behind each place, times theta transposed."""
     # An affine grid is linear in theta: the same node, with the identity as theta, gives its places.
-    t, shape = s.tape, s.tape.shape(s.a.name)
+    t = s.tape
+    shape = s.tape.shape(s.a.name)
     if shape is None or not isinstance(shape[1], int):
         raise s.refused("the number of dimensions is not known")
     count = shape[1]

@@ -38,7 +38,8 @@ def _scale(s: GradientStep, axis: int) -> float | Term | None:
     axes = list(map(s.at, s.integers("axes") or range(s.rank)))
     if axis not in axes:
         return 1.0
-    known, place = s.numbers(2), axes.index(axis)
+    known = s.numbers(2)
+    place = axes.index(axis)
     if known is not None:
         return float(np.ravel(known)[place])
     return s.tape.op("Gather", s.input(2), [place])

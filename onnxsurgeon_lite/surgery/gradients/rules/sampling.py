@@ -108,7 +108,8 @@ _TAPS = {
 
 def grid_sample(s: GradientStep) -> list[Term]:
     """Write GridSample; the last axis of the grid has the places, the last spatial axis first."""
-    t, count = s.tape, s.rank - 2
+    t = s.tape
+    count = s.rank - 2
     aligned = bool(s.integer("align_corners"))
     # -1 .. 1 are the ends of the image, or the centers of its last elements
     sizes = [t.length(s.a, axis) for axis in range(2, s.rank)]
@@ -129,12 +130,14 @@ def grid_sample(s: GradientStep) -> list[Term]:
 
 def deformed(s: GradientStep) -> list[Term]:
     """Write DeformConv: a product with the kernel of what stands at the places that the offsets tell."""
-    t, kernel = s.tape, s.tape.shape(s.b.name)
+    t = s.tape
+    kernel = s.tape.shape(s.b.name)
     sizes = [dim for dim in (kernel or [])[2:] if isinstance(dim, int)]
     if s.rank != 4 or len(sizes) != 2:
         raise s.refused("the kernel does not have two axes of known size")
     pads, strides = s.integers("pads") or [0] * 4, s.integers("strides") or [1, 1]
-    dilations, groups = s.integers("dilations") or [1, 1], s.integer("offset_group", 1)
+    dilations = s.integers("dilations") or [1, 1]
+    groups = s.integer("offset_group", 1)
     count, number, offset = sizes[0] * sizes[1], t.integers([sizes[0] * sizes[1]]), s.input(2)
     out = [t.dim(offset, 2), t.dim(offset, 3)]
     # [batch, groups, elements of the kernel, two axes, height, width]
@@ -169,7 +172,8 @@ def deformed(s: GradientStep) -> list[Term]:
 
 def aligned_regions(s: GradientStep) -> list[Term]:
     """Write RoiAlign: the mean of samples in each part of a region."""
-    t, ratio = s.tape, s.integer("sampling_ratio")
+    t = s.tape
+    ratio = s.integer("sampling_ratio")
     if ratio < 1 or s.text("mode", "avg") != "avg":
         raise s.refused("sampling_ratio is 0" if ratio < 1 else "mode is 'max'")
     # `ratio` places in each part of a region, along both axes

@@ -16,7 +16,8 @@ def _moved(s: GradientStep) -> Term:
 
 def _concat(s: GradientStep) -> Term:
     """Return the part of the output that this input is."""
-    t, axis = s.tape, s.axis(0)
+    t = s.tape
+    axis = s.axis(0)
     # this input begins where those before it end
     sizes = [t.dim(s.input(slot), axis) for slot in range(s.slot + 1)]
     shapes = [t.shape(s.input(slot).name) for slot in range(s.slot + 1)]

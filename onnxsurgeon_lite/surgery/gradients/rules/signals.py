@@ -10,7 +10,8 @@ _AXIS_AS_INPUT = 20  # opset of DFT
 
 def _dft(s: GradientStep) -> Term:
     """Return the transform back: what the input lacks of its length was zeros, a single number is real."""
-    t, axis = s.tape, _axis(s)
+    t = s.tape
+    axis = _axis(s)
     inverse, onesided = s.integer("inverse"), s.integer("onesided")
     parts = (t.shape(s.a.name) or [None])[-1]
     if not isinstance(parts, int):
@@ -36,7 +37,8 @@ def _dft(s: GradientStep) -> Term:
 
 def _onesided_back(s: GradientStep, axis: int) -> Term:
     """Return the onesided transform: all numbers but the first, and the middle one, stand for two."""
-    t, length = s.tape, s.tape.dim(s.y, axis)
+    t = s.tape
+    length = s.tape.dim(s.y, axis)
     made = transformed(s.dy, length, axis, s.rank, onesided=1)
     size = t.op("Squeeze", length)
     # A bin stands for its mirror image too, except the first, and the middle one of an even length.
@@ -65,7 +67,8 @@ def transformed(
     term: Term, length: Term, axis: int, rank: int, inverse: int = 0, onesided: int | None = None
 ) -> Term:
     """Return a DFT of a list's length."""
-    t, size = term.tape, term.tape.op("Squeeze", length)
+    t = term.tape
+    size = term.tape.op("Squeeze", length)
     if t.opset < _AXIS_AS_INPUT:
         return t.op("DFT", term, size, axis=axis, inverse=inverse, onesided=onesided)
     place = t.number(axis - rank, TensorProto.INT64)
