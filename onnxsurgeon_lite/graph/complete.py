@@ -61,6 +61,7 @@ class Completions:
         return own(typed) if own else _starting(self._names(kind), typed)
 
     def _names(self, kind: str) -> list[str]:
+        # sorted when they are first asked for
         if kind not in self._known:
             self._known[kind] = sorted(set(_NAMES[kind](self.index)) - {""})
         return self._known[kind]

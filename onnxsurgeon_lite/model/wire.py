@@ -489,6 +489,7 @@ def unknown_fields(message: Message) -> bytes:
         return b""
     rest = type(message)()
     rest.CopyFrom(message)
+    # without the known ones, the others are left
     for known, _ in rest.ListFields():
         rest.ClearField(known.name)
     return bytes(rest.SerializeToString())

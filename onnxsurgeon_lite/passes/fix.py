@@ -36,6 +36,7 @@ from onnxsurgeon_lite.surgery.edits import (
     fresh,
     name_apart,
     names_in,
+    rename_outputs,
     rename_uses,
 )
 from onnxsurgeon_lite.surgery.types import begin_infer, contradicts, fits, infer
@@ -256,8 +257,7 @@ def _single_producers(graph: GraphProto) -> Iterable[str]:
                 last = left[name] == 0 and name not in outer
                 current[name] = name if last else fresh(name, taken)
                 node.output[slot] = current[name]
-    for value in graph.output:
-        value.name = current.get(value.name, value.name)
+    rename_outputs(graph, current)
 
 
 def _unshadowed(graph: GraphProto, known: set[str]) -> Iterable[str]:

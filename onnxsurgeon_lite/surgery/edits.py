@@ -213,10 +213,15 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
     clashes = local.intersection(visible.values())
     if clashes:
         _rename_local(body, clashes, names_in([body]).union(names, names.values()))
-    for value in body.output:
-        value.name = visible.get(value.name, value.name)
+    rename_outputs(body, visible)
     rename_parameters(body, visible)
     rename_uses(body.node, visible)
+
+
+def rename_outputs(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Make the outputs of a graph other values."""
+    for value in graph.output:
+        value.name = names.get(value.name, value.name)
 
 
 def bodies_of(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:

@@ -6,7 +6,7 @@ from onnx import GraphProto, NodeProto
 
 from onnxsurgeon_lite.model import drop
 from onnxsurgeon_lite.model.messages import integer, scan_layout
-from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
+from onnxsurgeon_lite.surgery.edits import fresh, rename_outputs, rename_uses
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 
 _INT64_MIN = -(2**63)
@@ -60,8 +60,7 @@ def to_loop(
     # The rows that a Scan gives to its body; in a Loop, the body takes them from the whole by a Gather.
     elements = {value.name: fresh(value.name, taken) for value in graph.input[states:]}
     rename_uses(graph.node, elements)
-    for value in graph.output:
-        value.name = elements.get(value.name, value.name)
+    rename_outputs(graph, elements)
     for element, source, axis, back in zip(
         elements.values(), sources, axes, backwards, strict=True
     ):
