@@ -15,6 +15,7 @@ from onnxsurgeon_lite.api.asked import Searching, Writing
 from onnxsurgeon_lite.api.call import Call
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.run import torch_recorder
+from onnxsurgeon_lite.api.traced import beside_program, program_of
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
 from onnxsurgeon_lite.debug.bisection.parts import agreeing_in_parts
 from onnxsurgeon_lite.debug.bisection.reproducer import (
@@ -139,6 +140,7 @@ class Bisecting:
 
     Attributes:
         other: the model that computes references where none are stored, and its options.
+        program: the recorded module as a model, if it is stored beside the references and computes them.
         mapping: how names are matched.
         explained: the sample that was explained: its references, open until the call ends, and its feeds.
     """
@@ -152,6 +154,7 @@ class Bisecting:
     mapping: str | None
     other: tuple[GraphIndex, RuntimeOptions] | None = None
     explained: Opened = field(init=False)
+    program: GraphIndex | None = None
     _alignment: Alignment | None = None
 
     def result(self) -> BisectResult:
@@ -254,46 +257,39 @@ class Bisecting:
         return result
 
     def narrowed(self, result: BisectResult, factory: str) -> BisectResult:
-        """Return a search with the operators of a PyTorch module if it names fewer nodes, else the first one.
+        """Return a search beside the model of a PyTorch module if that says more, else the first one.
 
-        A module that cannot be recorded, or a search that fails, becomes a note: the result before it stays.
+        A module that cannot be traced, or a search that fails, becomes a note: the result before it stays.
 
         Args:
             factory: `FILE.py:function`, which returns the module.
         """
         result.has_factory = True
-        # a narrow region needs no recording
-        wide = [len(culprit.region) for culprit in result.culprits[:1]]
-        if not wide or wide[0] <= _WIDE:
+        # a search beside the module must say more than this one
+        known = _known(result)
+        enough = (False, _WIDE) if self.search.explain else (True, _WIDE)
+        # a narrow region whose cause is known needs no module
+        if self.program is not None or known <= enough:
             return result
+        stored, given = self.explained
         try:
-            with operators_of(factory, self.index, self.explained[1]) as operators:
-                try:
-                    again = self._among(operators)
-                except SurgeonError as error:
-                    why = f"the operators of {factory!r} do not narrow the region: {error.message}"
-                    result.notes.append(why)
-                    return result
+            with (
+                program_of(factory, self.index, given) as program,
+                self._beside(program, stored, given) as both,
+            ):
+                again = self._bisect((both, given), self.search)
         except (ReferenceSetError, UsageError) as error:
-            result.notes.append(f"the operators of {factory!r} are not recorded: {error.message}")
+            result.notes.append(f"{factory!r} is not traced: {error.message}")
             return result
-        if not again.culprits or len(again.culprits[0].region) >= wide[0]:
-            result.notes.append(f"the operators of {factory!r} do not narrow the region")
+        except SurgeonError as error:
+            result.notes.append(f"{factory!r} does not narrow the region: {error.message}")
+            return result
+        if self.program is None or not again.culprits or _known(again) >= known:
+            result.notes.append(f"{factory!r} does not narrow the region")
             return result
         again.has_factory = True
-        again.notes.insert(0, f"recorded the operators of {factory!r} to narrow the region")
+        again.notes.insert(0, f"traced {factory!r} to narrow the region")
         return again
-
-    def _among(self, operators: ReferenceSet) -> BisectResult:
-        """Search the explained sample with further references."""
-        stored, feeds = self.explained
-        # a recording counts its names: those of an export count alike only by chance
-        tell = self.call.progress
-        how = alignment(operators, self.index, feeds, self.runtime, "auto", tell)
-        more = how.of(operators, self.index)
-        # the first references win where both name a value
-        both = replace(stored, entries={**more.entries, **stored.entries}, prefetch=lambda _: None)
-        return self._bisect((both, feeds), self.search)
 
     def share(self, result: BisectResult) -> None:
         """Share the error of the worst output among the nodes; note why where it has no shares."""
@@ -384,11 +380,19 @@ class Bisecting:
     ) -> BisectResult:
         # a quick search of further samples leaves the optimized look out
         optimized = None if search is not self.search else self.optimized
-        model, tell = self.index.model, self.call.progress
-        if self.other is None:
-            return bisect(model, *opened, self.runtime, optimized, search, tell, others=others)
-        changed = ChangedInitializers(self.index, self.other[0])
-        return bisect(model, *opened, self.runtime, optimized, search, tell, changed)
+        model = self.index.model
+        theirs = self.program if self.other is None else self.other[0]
+        changed = {} if theirs is None else ChangedInitializers(self.index, theirs)
+        return bisect(
+            model,
+            *opened,
+            self.runtime,
+            optimized,
+            search,
+            self.call.progress,
+            changed,
+            others=others,
+        )
 
     def _sample(self, number: int) -> Opened:
         return self.job.read(self.index, Sample(number))
@@ -396,6 +400,16 @@ class Bisecting:
     def _aligned(self, number: int) -> Opened:
         stored, given = self._sample(number)
         return self._alignment.of(stored, self.index) if self._alignment else stored, given
+
+    @contextmanager
+    def _beside(
+        self, program: Path | None, named: ReferenceSet, given: Feeds
+    ) -> Iterator[ReferenceSet]:
+        """Yield references with what the recorded module's own model computes, where it returns the same."""
+        # the program stays known, so that repairs can be proved on fresh inputs
+        given_to = beside_program(program, named, self.index, given, self.runtime, self.call)
+        with given_to as (both, self.program):
+            yield both
 
     @contextmanager
     def _sides(self, stored: ReferenceSet, given: Feeds) -> Iterator[Opened]:
@@ -406,7 +420,9 @@ class Bisecting:
                 self._alignment = alignment(
                     stored, self.index, given, self.runtime, self.mapping, tell
                 )
-            yield self._alignment.of(stored, self.index), given
+            named = self._alignment.of(stored, self.index)
+            with self._beside(named.program, named, given) as both:
+                yield both, given
             return
         other, theirs = self.other
         apart = theirs.runtime != self.runtime.options.runtime  # what one fuses the other may not
@@ -421,17 +437,10 @@ _SMALLER = 0.5, 0.9  # times the floats of fresh inputs
 _WIDE = 3  # nodes of a region that need no narrowing
 
 
-@contextmanager
-def operators_of(factory: str, index: GraphIndex, feeds: Feeds) -> Iterator[ReferenceSet]:
-    """Yield what each operator of a PyTorch module returns; its files exist in the context."""
-    from onnxsurgeon_lite.recording.from_torch import record_factory
-
-    inputs = index.required_inputs
-    with TemporaryFolder() as folder:
-        place = Path(folder) / "operators"
-        given = {name: feeds[name] for name in inputs if name in feeds}
-        record_factory(factory, place, given, index.model, operators=True)
-        yield open_references(place, inputs, list(index.outputs))
+def _known(result: BisectResult) -> tuple[bool, int]:
+    """Return whether the first culprit lacks a cause, and the nodes of its region: less is better."""
+    first = result.culprits[:1]
+    return any(not culprit.causes for culprit in first), sum(len(c.region) for c in first)
 
 
 def explained(case: Bisecting, factory: str | None, recorded: Path | None) -> BisectResult:

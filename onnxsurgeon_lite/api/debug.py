@@ -116,7 +116,7 @@ def bisect(
         cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.
         seconds: How long the search of causes may take; by default 45, or more where the bisection took longer.
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
-        factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
+        factory: `FILE.py:function` of the PyTorch module: it is traced where a region is wide, or its cause not known.
         blame: Share the error of the worst output among all nodes, to first order.
         node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser.
@@ -233,9 +233,10 @@ def _bisect(
             sides=() if recorded else against.sides,
             tell=made.soon,
         )
+        program: ModelLike | None = None
         # 2. search: without references, or against them
         if against.find is not None:
-            stored = None
+            stored = program = None
             given = call.feeds(index, cast("Tensors | None", feeding.feeds))
             bisecting.require_places(index.model, writing, searching)
             result = made.certain = find(
@@ -249,10 +250,13 @@ def _bisect(
             case = bisecting.Bisecting(call, index, job, runtime, optimized, search, against.map)
             if reference is None:
                 require_optimizers(index, theirs, searched, call)
-                side = theirs if against.a or against.b else runtime.options
-                case.other = index if against.model is None else call.index(against.model), side
+                case.other = (
+                    index if against.model is None else call.index(against.model),
+                    theirs if against.a or against.b else runtime.options,
+                )
             result = made.found(case, None if reference is None else searching.factory, recorded)
             stored, given = case.explained
+            program = None if case.program is None else case.program.model
             # what else is asked for
             # 3. shares, a reproducer, a repaired model: where one fails, or is interrupted, the result stays
             if searching.blame and result.verdict == "mismatch":
@@ -264,7 +268,14 @@ def _bisect(
         made.attempt("a smaller reproducer", _reduce, result, words_of(searched), usual.timeout)
     if searching.workaround or writing.repair is not None:
         again = partial(_again, against, feeding, searching, how)
-        right = partial(bisecting.right_for, index, against.model, theirs, searching.factory, given)
+        right = partial(
+            bisecting.right_for,
+            index,
+            against.model or program,
+            theirs,
+            searching.factory,
+            given,
+        )
         made.attempt(
             "a repaired model",
             bisecting.write_edits,

@@ -176,6 +176,7 @@ def record(
     memory: int | str = "64MB",
     args: "tuple[object, ...] | Sequence[tuple[object, ...]] | None" = None,
     kwargs: "Mapping[str, object] | None" = None,
+    program: bool = True,
     **how: Unpack[RecordingSamples],
 ) -> "Recording":
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
@@ -195,6 +196,8 @@ def record(
         python: PyTorch: the interpreter whose torch records `FILE.py:function`; this one by default.
         args: PyTorch: the arguments of a module's `forward`; a list of tuples for several samples.
         kwargs: PyTorch: its arguments by name.
+        program: PyTorch: store the module as ONNX too, if torch can trace it and its weights take 256 MB at most:
+            `bisect` then knows what computes each reference.
         force: Write over what stands at `output`.
         memory: Bytes of values of an ONNX model that are computed at once, or `64MB`.
 
@@ -232,12 +235,15 @@ def record(
                     )
                 from onnxsurgeon_lite.recording.other_python import record_with
 
-                done = record_with(python, made, target, names_of, scope, operators, call.timeout)
+                done = record_with(
+                    python, made, target, names_of, scope, operators, program, call.timeout
+                )
                 return replace(done, kept=kept)
             if args is not None or kwargs is not None:
                 made = cast("Module", (made, args or (), kwargs or {}))
             given_to = cast("Tensors | None", feeds)
-            done = torch_recorder()(made, target, given_to, names_of, scope, operators)
+            recorder = torch_recorder()
+            done = recorder(made, target, given_to, names_of, scope, operators, program=program)
             return replace(done, kept=kept)
         # an ONNX model
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}

@@ -70,8 +70,8 @@ def bisect(
         cause: Say what is wrong with the culprits, and what repairs them.
         seconds: How long the search of causes may take; 45 by default, or more where the bisection took longer.
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
-        factory: PyTorch module whose operators are recorded where a region is wide; the one that the references were
-            recorded from here, if it is as it was.
+        factory: PyTorch module that is traced where a region is wide, or its cause is not known; the one that the
+            references were recorded from here, if it is as it was.
         blame: Share the error of the worst output among all nodes.
         workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; --repair makes it.
     """

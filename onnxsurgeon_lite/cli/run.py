@@ -50,6 +50,7 @@ def record(
     value: Values = (),
     float64: Annotated[bool, Typed(("--float64",))] = False,
     names_of: Annotated[Path | None, Typed(("--model",))] = None,
+    program: Annotated[bool, Typed(("--program/--no-program",))] = True,
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
 
@@ -64,6 +65,7 @@ def record(
         float64: Compute an ONNX model in float64, node by node.
         scope: PyTorch: only what lies in this module, such as layer.4.*.
         operators: PyTorch: every operator's output, by torch.export.
+        program: PyTorch: store the module as ONNX too, if torch can trace it: bisect then knows what computes a value.
         names_of: PyTorch: store inputs under this model's names.
         python: PyTorch: the interpreter whose torch records, such as VENV/bin/python; this one by default.
         memory: Bytes of values that are computed at once.

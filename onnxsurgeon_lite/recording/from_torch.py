@@ -34,10 +34,9 @@ def record_factory(
     scopes: Sequence[str] = (),
     operators: bool = False,
     compiler: str = "",
+    program: bool = False,
 ) -> Recording:
-    """Record a module: itself, (module, args), or what a function or `FILE.py:factory` returns.
-
-    See `torch_recorder.record_module`.
+    """Record a module, (module, args) or what a function or `FILE.py:factory` returns; see `record_module`.
 
     Args:
         feeds: a reference set with the arguments of `forward`, instead of those from the factory.
@@ -59,6 +58,7 @@ def record_factory(
             scopes=split(scopes),
             operators=operators,
             input_names=inputs,
+            program=program,
         )
     except RecordError as error:
         failure = ReferenceSetError(error.message, error.hint or None)

@@ -24,6 +24,7 @@ def record_with(
     model: ModelLike | None,
     scopes: Sequence[str],
     operators: bool,
+    program: bool,
     timeout: float | None,
 ) -> Recording:
     """Record what `FILE.py:factory` returns; see `from_torch.record_factory`.
@@ -38,6 +39,7 @@ def record_with(
     options = [f"--scope={scope}" for scope in split(scopes)]
     options += [f"--input-name={name}" for name in inputs]
     options += ["--operators"] if operators else []
+    options += [] if program else ["--no-program"]
     # what comes after "--" is no option, even if it begins with a dash
     words = [python, str(_SCRIPT), f"--output={folder}"] + options + ["--", factory]
     try:

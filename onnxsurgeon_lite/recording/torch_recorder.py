@@ -20,6 +20,7 @@ import ctypes
 import dataclasses
 import difflib
 import fnmatch
+import functools
 import importlib.util
 import inspect
 import io
@@ -32,6 +33,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +56,7 @@ DTYPES: dict[torch.dtype, str] = {
 }
 """torch dtype -> the ONNX name."""
 
+_MOST_WEIGHTS = 1 << 28  # bytes of a module that is stored as ONNX, too
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 Call = tuple[torch.nn.Module, object, Mapping[str, object]]
 """A module, its arguments, and those by name."""
@@ -92,6 +95,7 @@ def record_module(
     scopes: Sequence[str] = (),
     operators: bool = False,
     input_names: Sequence[str] = (),
+    program: bool = False,
 ) -> Recorded:
     """Call a module, and store its inputs and the output of every submodule as soon as it exists.
 
@@ -100,12 +104,13 @@ def record_module(
         scopes: globs of module paths (`encoder.layer.4.*`): only values in these modules are stored.
         operators: use `torch.export` to store every operator's output, under the dynamo exporter's names.
         input_names: names for the inputs, from an ONNX model; by default those of `forward`'s parameters.
+        program: store the module as ONNX too, with its weights, if torch can trace it and they are few.
 
     Raises:
         RecordError: the module cannot be called like this, its code raised, or a scope does not exist.
     """
     module = getattr(module, "_orig_mod", module)  # unwrap torch.compile
-    samples = [ModuleCall(given, dict(kwargs or {})) for given in _samples(args)]
+    calls = [ModuleCall(given, dict(kwargs or {})) for given in _samples(args)]
     _check(module, scopes)
     trains = sorted(
         {_kind(part) for part in module.modules() if part.training and isinstance(part, _TRAINING)}
@@ -113,12 +118,13 @@ def record_module(
     with _Folder(Path(folder)) as writer, _evaluating(module):
         if trains:
             writer.notes.append(f"recorded in evaluation mode; {trains[0]} was in training mode")
-        for number, sample in enumerate(samples):
-            sample = _on_device_of(module, sample)
-            writer.sample = number
-            _write_inputs(writer, module, sample, input_names)
+        for writer.sample, call in enumerate(calls):
+            sample = _on_device_of(module, call)
+            bound, names = _write_inputs(writer, module, sample, input_names)
             record = _record_operators if operators else _record_calls
             record(writer, module, sample, scopes)
+            if program and not writer.sample:
+                writer.program = _traced(module, bound, names)
     return Recorded(len(writer.entries), list(dict.fromkeys(writer.notes)))
 
 
@@ -318,7 +324,8 @@ def _on_device_of(module: torch.nn.Module, sample: ModuleCall) -> ModuleCall:
 
 def _write_inputs(
     writer: _Folder, module: torch.nn.Module, sample: ModuleCall, input_names: Sequence[str]
-) -> None:
+) -> tuple[inspect.BoundArguments, list[str]]:
+    """Store the inputs; return the arguments and the names of their tensors."""
     try:
         # as Python binds them, so names are those of the parameters
         bound = inspect.signature(module.forward).bind(*sample.args, **sample.kwargs)
@@ -330,8 +337,42 @@ def _write_inputs(
     # tensors inside of arguments have names such as `past[0]`
     parts = chain.from_iterable(itertools.starmap(_flat, bound.arguments.items()))
     given = {name: part for name, part in parts if isinstance(part, torch.Tensor)}
-    for name, called in _renamed(list(given), input_names).items():
+    names = _renamed(list(given), input_names)
+    for name, called in names.items():
         writer.add(called, given[name], {"kind": "input"})
+    return bound, list(names.values())
+
+
+def _traced(module: torch.nn.Module, bound: inspect.BoundArguments, names: list[str]) -> bytes:
+    """Return a module as ONNX; nothing if it has many weights, or the exporter that traces cannot take it."""
+    # a large file beside the values would surprise
+    weights = chain(module.parameters(), module.buffers())
+    if sum(each.numel() * each.element_size() for each in weights) > _MOST_WEIGHTS:
+        return b""
+    forward, own = module.forward, vars(module).get("forward")
+
+    @functools.wraps(forward)
+    def tensors(*args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
+        parts = [part for _, part in _flat("", forward(*args, **kwargs))]
+        return tuple(part for part in parts if isinstance(part, torch.Tensor))
+
+    # the exporter takes tensors alone as results
+    vars(module)["forward"] = tensors
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, _PROGRAM)
+        try:
+            with warnings.catch_warnings(), _quiet():
+                warnings.simplefilter("ignore")
+                kwargs = dict(bound.kwargs) or None
+                torch.onnx.export(
+                    module, bound.args, path, kwargs=kwargs, input_names=names, dynamo=False
+                )
+            return path.read_bytes()
+        except Exception:  # noqa: BLE001  whatever it is, the values are recorded
+            return b""
+        finally:
+            vars(module).pop("forward")
+            vars(module).update({} if own is None else {"forward": own})
 
 
 def _renamed(names: list[str], inputs: Sequence[str]) -> dict[str, str]:
@@ -535,6 +576,7 @@ def _node_place(node: torch.fx.Node) -> dict[str, str]:
 
 
 _BEGIN = '{"format": "onnxsurgeon-references"'
+_PROGRAM = "program.onnx"
 _VALUES = re.compile(r"values(\.[0-9]+)?\.bin")
 
 
@@ -549,6 +591,7 @@ class _Folder:
         self.sample = 0
         self.entries: list[dict[str, object]] = []
         self.notes: list[str] = []
+        self.program = b""  # the module as ONNX
         # (sample, name)
         self._names: set[tuple[int, str]] = set()
         # memory, shape, strides and dtype -> (the tensor, its version, where it was written)
@@ -573,6 +616,7 @@ class _Folder:
         trace: TracebackType | None,
     ) -> None:
         values, index = self.folder / ".values.bin", self.folder / ".index.json"
+        program = self.folder / f".{_PROGRAM}"
         try:
             if error is None:
                 self.folder.mkdir(exist_ok=True)
@@ -585,14 +629,17 @@ class _Folder:
                 index.replace(self.folder / "index.json")
                 for file in old:
                     file.unlink()
+                if self.program:
+                    program.write_bytes(self.program)
+                    program.replace(self.folder / _PROGRAM)
         except OSError as full:
             if error is None:
                 raise self._cannot_write(full) from full
         finally:
             with contextlib.suppress(OSError):
                 self._file.close()  # which writes what a full disk did not take
-            values.unlink(missing_ok=True)
-            index.unlink(missing_ok=True)
+            for file in (values, index, program):
+                file.unlink(missing_ok=True)
             if self._made and self.folder.is_dir() and not any(self.folder.iterdir()):
                 self.folder.rmdir()
 
@@ -661,11 +708,12 @@ def _appear(file: IO[bytes], path: Path) -> None:
 
 
 def _old_values(folder: Path) -> list[Path]:
-    """Return the files of tensors in a folder whose index is ours."""
+    """Return the files of a folder whose index is ours."""
     index = folder / "index.json"
     if not index.is_file() or not index.read_bytes().startswith(_BEGIN.encode()):
         return []
-    return [file for file in folder.glob("values*.bin") if _VALUES.fullmatch(file.name)]
+    old = [file for file in folder.glob("values*.bin") if _VALUES.fullmatch(file.name)]
+    return [*old, *folder.glob(_PROGRAM)]
 
 
 def _free_name(folder: Path) -> str:
@@ -681,6 +729,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", default="refs", help="folder to write")
     parser.add_argument("--scope", action="append", default=[], help="record only this module")
     parser.add_argument("--operators", action="store_true", help="every operator's output")
+    parser.add_argument("--no-program", action="store_true", help="not the module as ONNX")
     parser.add_argument("--input-name", action="append", default=[], help="the model's input names")
     given = parser.parse_args(arguments)
     try:
@@ -693,6 +742,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scopes=given.scope,
             operators=given.operators,
             input_names=given.input_name,
+            program=not given.no_program,
         )
     except RecordError as error:
         lines = filter(None, (f"error: {error.message}", error.hint, error.trace))

@@ -10,6 +10,7 @@ import torch
 from onnx import numpy_helper, parser
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from kit.verbs import CUSTOM_WORDS
 from onnxsurgeon_lite import PASSES, load
@@ -233,7 +234,8 @@ def test_references_named_by_modules_name_the_layer_of_a_graph_named_by_numbers(
 
 def test_a_map_is_written_edited_and_taken_back(folder):
     faulty = FIXTURES / "faulty_attribute.onnx"
-    said("record", f"{FIXTURES / 'whole_model.py'}:factory", "-o", "torch_refs")
+    # not by the command, which remembers the module
+    osl.record(f"{FIXTURES / 'whole_model.py'}:factory", "torch_refs", program=False)
     said("match", "torch_refs", faulty, "--save", "map.json")
     whole = json.loads(Path("map.json").read_text())
     kept = [{"a": p["a"], "b": p["b"]} for p in whole["pairs"] if p["b"] not in ("26", "27")]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from typer.testing import CliRunner, Result
@@ -599,3 +600,60 @@ def test_a_factory_whose_weights_differ_from_call_to_call_is_refused(tmp_path):
         ReferenceSetError, match="other weights from call to call: 'weight' differs"
     ):
         osl.record(unseeded, tmp_path / "other")
+
+
+def test_a_module_is_stored_as_onnx_under_the_names_of_its_inputs(net, tmp_path):
+    x = torch.randn(2, 4)
+    stored = recorded(net, (x,), tmp_path / "refs", program=True, input_names=["data"])
+
+    made = osl.run(stored.program, {"data": x.numpy()})
+
+    np.testing.assert_allclose(made[next(iter(made))], stored.read("Net[y]"), rtol=1e-5)
+    assert [*onnx.load(stored.program).graph.input][0].name == "data"
+
+
+def test_a_module_with_arguments_by_name_is_stored_as_onnx(net, tmp_path):
+    x, scale = torch.randn(2, 4), torch.randn(2, 4)
+    stored = recorded(net, (x,), tmp_path / "refs", kwargs={"scale": scale}, program=True)
+
+    made = osl.run(stored.program, {"x": x.numpy(), "scale": scale.numpy()})
+
+    np.testing.assert_allclose(made[next(iter(made))], stored.read("Net[y]"), rtol=1e-5)
+
+
+class Refused(torch.nn.Module):
+    def forward(self, x):
+        return torch.linalg.eigvals(x)
+
+
+def test_a_module_that_cannot_be_traced_or_is_large_is_stored_without_its_onnx(
+    net, tmp_path, monkeypatch
+):
+    refused = recorded(Refused(), (torch.eye(3),), tmp_path / "refused", program=True)
+    monkeypatch.setattr(torch_recorder, "_MOST_WEIGHTS", 10)
+    large = recorded(net, (torch.randn(2, 4),), tmp_path / "large", program=True)
+
+    for stored, folder in ((refused, "refused"), (large, "large")):
+        assert stored.program is None
+        assert sorted(file.name for file in (tmp_path / folder).iterdir()) == [
+            "index.json",
+            "values.bin",
+        ]
+
+
+def test_a_recording_over_another_one_does_not_keep_its_onnx(net, tmp_path):
+    recorded(net, (torch.randn(2, 4),), tmp_path / "refs", program=True)
+
+    stored = recorded(net, (torch.randn(2, 4),), tmp_path / "refs")
+
+    assert stored.program is None
+    assert not (tmp_path / "refs" / "program.onnx").exists()
+
+
+def test_the_command_stores_the_module_as_onnx_unless_it_is_told_not_to(tmp_path):
+    factory = f"{FIXTURES / 'whole_model.py'}:factory"
+
+    for options, there in (([], True), (["--no-program"], False)):
+        folder = tmp_path / f"refs{len(options)}"
+        assert torch_recorder.main([factory, "-o", str(folder), *options]) == 0
+        assert (folder / "program.onnx").exists() is there

@@ -1,30 +1,46 @@
 """What is otherwise in the model that computed the references: constants, attributes, wiring; rows of a table."""
 
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.attributes import changed
+from onnxsurgeon_lite.debug.causes.attributes import changed, text
 from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, linears
 from onnxsurgeon_lite.debug.causes.operators import with_operator
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but, settings_of, small
+from onnxsurgeon_lite.debug.causes.place import (
+    Attribute,
+    Constant,
+    Place,
+    RegionNode,
+    but,
+    settings_of,
+    small,
+)
 from onnxsurgeon_lite.debug.causes.solving import (
     AS_FOLDED,
     borrowed,
     described,
+    different,
     solved_constant,
     unchanged,
 )
 from onnxsurgeon_lite.debug.causes.wiring import rereading
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.graph.cut import Cut, close
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.passes import Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide, wide
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.names import counted
+from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
+from onnxsurgeon_lite.passes.extract import submodel
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, from_array, wide
 
 _WITH = "with the other model's numbers"
 _SCALED = "is scaled along axis"
@@ -32,6 +48,8 @@ _CLOSE = 1e-5  # factors that float32 does not distinguish
 _SOLVED = ("number", "rounded constant")  # kinds that say nothing of the numbers held
 _WEIGHT = 2  # axes at least
 _SMALL = 1 << 20  # elements of a constant that is arranged otherwise
+_TOLD = 4  # operators that are named
+_NODES = 512  # of the other model that stand for those of a region
 _LARGEST = 1 << 24  # differences of rows that are compared with each other
 
 
@@ -41,15 +59,15 @@ def of_other_model(place: Place) -> Hypotheses:
     for site, constants in groupby(place.constants(), lambda constant: constant.site):
         # each constant alone, then all of the node: a folded normalization changes two
         edits, told = list[Pass](), list[str]()
-        for constant in constants:
-            array, right = constant.array, place.changed.get(constant.name)
-            if right is None or constant.slot < 0:
+        for each in constants:
+            array, right = each.array, place.changed.get(each.name)
+            if right is None or each.slot < 0:
                 continue
             if (right.shape, right.dtype) == (array.shape, array.dtype):
-                how = _told(constant, right)
-                edits.append(constant.edit(right))
-                told.append(f"{constant.name!r} {how}")
-                yield Hypothesis(kind, f"{constant} {how}; {_WITH}", (edits[-1],))
+                how = _told(each, right)
+                edits.append(each.edit(right))
+                told.append(f"{each.name!r} {how}")
+                yield Hypothesis(kind, f"{each} {how}; {_WITH}", (edits[-1],))
         if len(edits) > 1:
             said = ", ".join(told)
             said += f", {AS_FOLDED}" if _SCALED in said else ""
@@ -86,6 +104,98 @@ def operator_of_other_model(place: Place) -> Hypotheses:
             yield from (replace(h, known=True) for h in with_operator(site, node.op_type))
 
 
+def nodes_of_other_model(place: Place) -> Hypotheses:
+    """Yield the nodes with which the other model computes the wrong values, from values that both have."""
+    other = place.other
+    ends = {name: place.stored_as.get(name, "") or name for name in place.samples[0].wanted}
+    if other is None or not other.producer.keys() >= set(ends.values()):
+        return
+    # where both begin: at values that the region may read, and at weights, which stay where they are
+    both = (n for n in place.index.initializers if n in other.initializers)
+    same = (n for n in both if n not in place.changed)
+    paired = (n for n in chain(place.nearby, place.inputs) if n in place.stored_as)
+    here = {place.stored_as.get(n, "") or n: n for n in chain(same, place.whole.inputs, paired)}
+    begins = [n for n in here if n in other and n not in ends.values()]
+    theirs = _cut(other, begins, list(ends.values()))
+    ours = _cut(place.index, list(place.inputs), list(ends))
+    if theirs is None or ours is None or len(theirs.nodes) > _NODES:
+        return
+    # its other weights become constants of the repaired model
+    weights = other.read_by(theirs.nodes) & other.initializers.keys() - set(theirs.inputs)
+    if sum(math.prod(other.initializers[n].dims) for n in weights) > _LARGEST:
+        return
+    # the sentence names what differs, not all that is replaced
+    told = _told_apart(place.index, ours, other, theirs)
+    begins = [here[name] for name in theirs.inputs]
+    values = " and ".join(map(repr, ends))
+    are = "are" if len(ends) > 1 else "is"
+    sentence = f"{values} {are} not computed as the references are: {told}; with their nodes"
+    # in place of the region's nodes, else beside them, for others may read what is inside
+    kept = {f"{name}_before": name for name in ends}
+    beside = [Insert(n, "Identity", before=True, output=new) for new, n in kept.items()]
+    for edits, unread in ([], {n: n for n in ours.inputs if n not in begins}), (beside, kept):
+        model = submodel(other, theirs)
+        for tensor in model.graph.initializer:  # the other model's file is none of this one's
+            tensor.CopyFrom(from_array(other.model.array(tensor), tensor.name))
+        # both have the inputs of the region, read or not
+        for name, typed in unread.items():
+            kind = place.types.get(typed)
+            model.graph.input.add(name=f"{name}_unread", type=kind)
+        edit = Replace((*begins, *unread), tuple(ends), model=model)
+        yield Hypothesis("nodes", sentence, (*edits, edit), ("nodes",), known=True)
+
+
+def _cut(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> Cut | None:
+    """Return the nodes that compute values, and what they read of these inputs; None if they read more."""
+    try:
+        cut = close(index, inputs, outputs)
+    except SurgeonError:
+        return None
+    return replace(cut, inputs=tuple(n for n in inputs if n not in cut.unused), unused=())
+
+
+def _told_apart(ours: GraphIndex, here: Cut, theirs: GraphIndex, there: Cut) -> str:
+    """Say in what two parts of models differ: operators, else attributes and small constants, else wiring."""
+    # operators first: they say most
+    nodes, others = _in_order(ours, here), _in_order(theirs, there)
+    now, right = (Counter(node.op_type for node in each) for each in (nodes, others))
+    more, less = map(_counted, (now - right, right - now))
+    if more and less:
+        return f"with {more}, where they have {less}"
+    if more or less:
+        return f"with {more}, which they have not" if more else f"without {less}, which they have"
+    # the same operators: the first setting that differs
+    for node, other in zip(nodes, others, strict=True):
+        known = _settings(theirs, other)
+        for name, value in _settings(ours, node).items():
+            if known.get(name, value) != value:
+                has = f"{name} {text(value)} in {node.op_type}"
+                return f"with {has}, where they have {text(known[name])}"
+    return "from other values"
+
+
+def _in_order(index: GraphIndex, cut: Cut) -> list[NodeProto]:
+    """Return the nodes of a cut that compute, those of one operator together."""
+    nodes = (index.nodes[position] for position in cut.nodes)
+    return sorted((n for n in nodes if n.op_type != "Constant"), key=lambda node: node.op_type)
+
+
+def _settings(index: GraphIndex, node: NodeProto) -> dict[str, Attribute]:
+    """Return a node's attributes, and the small constants that it reads."""
+    held = ((slot, constant(index, name)) for slot, name in enumerate(node.input) if name)
+    small = {f"input {s}": t for s, t in held if t is not None and math.prod(t.dims) <= _TOLD}
+    arrays = {name: index.model.array(tensor).ravel().tolist() for name, tensor in small.items()}
+    numbers = {name: " ".join(map(text, array)) for name, array in arrays.items()}
+    return settings_of(index, node) | numbers
+
+
+def _counted(operators: Counter[str]) -> str:
+    """Return a few operators as words, and the number of many nodes."""
+    if len(operators) > _TOLD:
+        return counted(operators.total(), "node")
+    return " and ".join(f"{n} {name}" if n > 1 else name for name, n in operators.items())
+
+
 def _makers(place: Place) -> Iterator[tuple[RegionNode, GraphIndex, NodeProto]]:
     """Yield (a node, the other model, what makes the same value there)."""
     other = place.other
@@ -110,7 +220,7 @@ def _told(constant: Constant, right: Array) -> str:
     if said or not constant.is_float:
         return said or "differs"
     known = _arranged(constant, right) if right.size <= _SMALL else ""
-    return known or _scaled(constant.array, right) or described(constant.numbers, wide(right))
+    return known or _scaled(constant.array, right) or different(constant, wide(right))
 
 
 def _arranged(constant: Constant, right: Array) -> str:

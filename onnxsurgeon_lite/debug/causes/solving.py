@@ -296,9 +296,7 @@ def _solved_elements(constant: Constant, slope: Wide, wanted: Wide) -> Hypothese
         unknowns, equations = abs(step) * old.size // old.shape[axis], old.size * per
     else:
         solved, unknowns = _tied(old, solved)
-        how = borrowed(constant) or described(old, solved)
-        if how == "differs" and _is_folded(constant):
-            how = f"differs, {_FOLDED}"
+        how = different(constant, solved)
         equations = int((solved != old).sum()) * per  # what the other numbers give was right before
     yield solved_constant(constant, solved, how, unknowns, equations)
 
@@ -323,6 +321,12 @@ def _tied(old: Wide, solved: Wide) -> tuple[Wide, int]:
 def unchanged(old: Wide, solved: Wide) -> Flags:
     """Return which numbers are the same, but for noise."""
     return np.asarray(np.abs(solved - old) <= _LEAST * max(peak(old), peak(solved)))
+
+
+def different(constant: Constant, right: Wide) -> str:
+    """Say how a constant differs from the right numbers."""
+    how = borrowed(constant) or described(constant.numbers, right)
+    return f"differs, {_FOLDED}" if how == "differs" and _is_folded(constant) else how
 
 
 def solved_constant(

@@ -251,7 +251,8 @@ class Surroundings:
         open_ = [n for n in shapes_of if n not in known.references and self._of_any_shape(n)]
         sums = [name for name in open_[_OPEN:] if is_sum(index, name)]
         masks = self._masks(culprit, shapes_of, shapes)
-        names = list(dict.fromkeys(names + open_[:_OPEN] + sums[:_OPEN] + masks))
+        elsewhere = [name for name in self._read_elsewhere(culprit) if name not in own]
+        names = list(dict.fromkeys(elsewhere + names + open_[:_OPEN] + sums[:_OPEN] + masks))
         # their numbers, as many as fit into memory
         known.prefetch(names)
         unknown = [n for n in names if n not in known.references and n not in known.feeds]
@@ -262,9 +263,28 @@ class Surroundings:
                 continue
             size += value.nbytes
             is_mask = name in masks and shown(value) is not None
-            if size <= self.case.memory and (is_mask or may_be_read(value.shape)):
+            fits_here = is_mask or name in elsewhere or may_be_read(value.shape)
+            if fits_here and size <= self.case.memory:
                 found[name] = value
         return found
+
+    def _read_elsewhere(self, culprit: Culprit) -> list[str]:
+        """Return the values from which the model that computed the references computes a culprit."""
+        if not isinstance(self.case.changed, ChangedInitializers):
+            return []
+        other, wrong = self.case.changed.theirs, self._below([culprit])
+        entries = self.first.references.entries
+        # values that both models have, and that do not depend on the culprit
+        right = (name for name in entries if name in self.index and name not in wrong)
+        names = {entries[name].stored_as or name: name for name in right}
+        names |= {name: name for name in self.index.inputs}
+        # what the other model reads of them, as late as possible
+        ends = [entries[name].stored_as or name for name in culprit.outputs if name in entries]
+        there = [name for name in ends if name in other.producer]
+        nodes = other.ancestors(there, stop=names.keys())
+        return [
+            names[name] for name in dict.fromkeys(other.inputs_of(sorted(nodes))) if name in names
+        ]
 
     def _wrong_behind(self, culprit: Culprit) -> set[str]:
         """Return the values computed from culprits after one: its right value does not depend on them."""

@@ -22,6 +22,8 @@ from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.untrusted import UNREADABLE, text_of
 
 FORMAT = "onnxsurgeon-map"
+ALONE = " (reference)"
+"""Ends the name of a reference without a value in the model that has another value's name."""
 _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 
 
@@ -111,7 +113,7 @@ def renamed(
 
     for name in alone:
         # an unmatched reference must not take the name of a value that it is not
-        free = f"{name} (reference)" if name in index or name in entries else name
+        free = f"{name}{ALONE}" if name in index or name in entries else name
         sources[free], entries[free] = name, references.entries[name]
     # in the order of the set, as a file of many tensors is read from front to back
     place = {name: number for number, name in enumerate(references)}

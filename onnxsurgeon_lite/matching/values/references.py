@@ -14,6 +14,7 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.matching.values.facts import (
     Side,
     is_of_modules,
@@ -323,8 +324,12 @@ def aligned_models(
     runtime: Runtime,
     how: str | None,
     progress: Progress,
+    certain: bool = False,
 ) -> ReferenceSet:
-    """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
+    """Return the values that another model computes under the model's names; arguments and errors as of `alignment`.
+
+    With `certain` there are no pairs whose numbers differ, unless equal nodes compute them from pairs.
+    """
     if how == "names" or (how is None and names_settle(index, other)):
         return _of_equal_names(references, index, other)
     if how is not None and how != "auto":
@@ -332,7 +337,8 @@ def aligned_models(
         return renamed(references, given, index, static_shapes(index))
     ours = side_of_model(unquantized(index), feeds, runtime, progress)
     theirs = side_of_model(other, feeds_of_other(other, feeds), runtime, progress)
-    matching = match(theirs, ours)
+    found = match(theirs, ours)
+    matching = _certain(found, other, index) if certain else found
     pairs = [
         pair
         for pair in _comparable(matching, ours)
@@ -344,16 +350,35 @@ def aligned_models(
             "are these two exports of one network? onnxdbg match shows what they share",
         )
     notes = [f"{len(pairs)} values of {references.place!r} match values of the model"]
-    for where, side, names in (
-        ("the model", ours, matching.only_b),
-        (repr(references.place), theirs, matching.only_a),
-    ):
-        alone = [side.facts[name] for name in names if side.facts[name].inputs]
-        notes += _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
+    notes += _alone(ours, "the model", matching.only_b)
+    notes += _alone(theirs, repr(references.place), matching.only_a)
     theirs_alone = [name for name in matching.only_a if name in references]
     fitted = renamed(references, pairs, index, ours.shapes, theirs_alone)
     order = _exchanged(_held(matching, other.outputs), list(other.outputs), index)
     return replace(fitted, notes=references.notes + tuple(notes), exchanged=order)
+
+
+def _alone(side: Side, where: str, names: Iterable[str]) -> list[str]:
+    """Say which computed values of a side have no partner."""
+    alone = [side.facts[name] for name in names if side.facts[name].inputs]
+    return _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
+
+
+def _certain(matching: Matching, other: GraphIndex, index: GraphIndex) -> Matching:
+    """Return pairs whose numbers agree, and those that equal nodes compute from pairs."""
+    there, kept = {name: name for name in index.inputs}, list[Pair]()
+    computed = [pair for pair in matching.pairs if pair.b in index.producer]
+    # in topological order, so that the pairs that a node reads are decided before
+    for pair in sorted(computed, key=lambda pair: index.rank[pair.b]):
+        node, theirs = index.nodes[index.producer[pair.b]], other.node_of(pair.a)
+        alike = theirs is not None and node.op_type == theirs.op_type
+        read = zip(node.input, theirs.input if theirs is not None else (), strict=False)
+        alike &= all(there.get(n) == t for n, t in read if constant(index, n) is None)
+        if pair.agrees or alike:
+            there[pair.b] = pair.a
+            kept.append(pair)
+    left = [pair.a for pair in computed if pair.b not in there]
+    return replace(matching, pairs=kept, only_a=matching.only_a + left)
 
 
 def names_settle(index: GraphIndex, other: GraphIndex) -> bool:

@@ -15,6 +15,8 @@ from onnxsurgeon_lite.tensors.dtypes import DType, Shape, Stored
 from onnxsurgeon_lite.tensors.in_file import InFile, Rows
 from onnxsurgeon_lite.untrusted import UNREADABLE
 
+PROGRAM = "program.onnx"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -107,6 +109,12 @@ class ReferenceSet:
             for n, t in tensors.items()
         }
         return cls(place, entries)
+
+    @property
+    def program(self) -> Path | None:
+        """The recorded module as an ONNX model, which a recording may hold beside the tensors."""
+        stored = Path(self.place, PROGRAM)
+        return stored if stored.is_file() else None
 
     def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:
         """Return the values inside the node that produces a value (`body/q[3]`), stored under the node's id."""

@@ -1,6 +1,6 @@
 """Narrowing a region by the operators of a PyTorch module: it never loses what was found, nor makes it false."""
 
-from contextlib import contextmanager
+from contextlib import nullcontext
 
 import numpy as np
 import onnx
@@ -10,7 +10,6 @@ import onnxsurgeon_lite as osl
 from kit.bisecting import altered, parsed, random
 from onnxsurgeon_lite.api import bisecting
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 CHAIN = """net (float[4,16] x) => (float[4,16] y) {
     a = MatMul (x, w0)
@@ -37,43 +36,57 @@ def chain(tmp_path):
     return tmp_path / "wrong.onnx", {name: values[name] for name in ("x", "a", "y")}, values
 
 
-def recording(monkeypatch, values):
-    """Let these values be what the operators of every module return."""
-
-    @contextmanager
-    def operators_of(*_):
-        yield ReferenceSet.of(values, inputs=["x"])
-
-    monkeypatch.setattr(bisecting, "operators_of", operators_of)
+def traced(monkeypatch, program):
+    """Let this model be what every module computes."""
+    monkeypatch.setattr(bisecting, "program_of", lambda *_: nullcontext(program))
 
 
-def test_operators_that_are_counted_as_other_values_are_matched_by_their_contents(
+def test_values_that_a_traced_module_counts_otherwise_are_matched_by_their_contents(
     chain, monkeypatch
 ):
-    model, references, values = chain
-    mul = [values[name] for name in MULS]
-    folded = {"mul": 2 * values["x"], **{f"mul_{i}": each for i, each in enumerate(mul, 1)}}
-    recording(monkeypatch, {"x": values["x"], "a": values["a"], **folded, "y": values["y"]})
+    model, references, _ = chain
+    program = model.with_name("program.onnx")
+    named = osl.rename(model.with_name("right.onnx"), {f"mul{n}": f"t{n}" for n in ("", "_1")})
+    osl.rename(named, {"mul_2": "mul_1", "mul_3": "mul_2"}).save(program)
+    traced(monkeypatch, program)
 
     result = osl.bisect(model, references, factory="net.py:net", cause=False)
 
     (culprit,) = result.culprits
-    assert culprit.region == ["@3", "@4", "@5"]
+    assert culprit.region == ["@3"]
+    assert result.notes[0] == "traced 'net.py:net' to narrow the region"
 
 
-def test_a_search_that_fails_with_the_operators_leaves_the_first_result(chain, monkeypatch):
-    model, references, values = chain
+def test_a_search_that_fails_beside_the_module_leaves_the_first_result(chain, monkeypatch):
+    model, references, _ = chain
     first = osl.bisect(model, references, cause=False)
-    recording(monkeypatch, values)
+    traced(monkeypatch, model.with_name("right.onnx"))
+    search = bisecting.bisect
 
-    def refused(*_):
-        raise RuntimeFailure("Mul cannot broadcast 4 by 9", "look at it")
+    def refused(model, known, *given, **how):
+        if "mul" in known:  # beside the module
+            raise RuntimeFailure("Mul cannot broadcast 4 by 9", "look at it")
+        return search(model, known, *given, **how)
 
-    monkeypatch.setattr(bisecting.Bisecting, "_among", refused)
+    monkeypatch.setattr(bisecting, "bisect", refused)
     result = osl.bisect(model, references, factory="net.py:net", cause=False)
 
     assert [each.region for each in result.culprits] == [each.region for each in first.culprits]
-    assert "'net.py:net' do not narrow the region: Mul cannot broadcast 4 by 9" in result.notes[-1]
+    assert (
+        "'net.py:net' does not narrow the region: Mul cannot broadcast 4 by 9" in result.notes[-1]
+    )
+
+
+def test_a_module_that_computes_otherwise_than_the_references_is_not_used(chain, monkeypatch):
+    model, references, _ = chain
+    other = osl.set_constant(model.with_name("right.onnx"), "s0", np.ones(16, np.float32))
+    other.save(model.with_name("other.onnx"))
+    traced(monkeypatch, model.with_name("other.onnx"))
+
+    result = osl.bisect(model, references, factory="net.py:net", cause=False)
+
+    assert result.culprits[0].region == ["@1", "@2", "@3", "@4", "@5"]
+    assert "'net.py:net' does not narrow the region" in result.notes[-1]
 
 
 def test_a_reference_of_another_shape_is_never_computed_with(tmp_path):

@@ -418,13 +418,15 @@ def test_edits_that_differ_only_in_the_middle_of_large_arrays_stay_apart():
     assert key(["mistake", ones]) != key(["mistake", other])
 
 
-SCALED = "net (float[8] x) => (float[8] y) { h = Tanh (x) s = Gather (x, first) y = Mul (h, s) }"
+# of more nodes than are taken over from another model, so that only the one sample tells what is wrong
+MANY = " ".join(f"t{n + 1} = Identity (t{n})" for n in range(600))
+LONG = f"net (float[8] x) => (float[8] y) {{ t0 = Tanh (x) {MANY} s = Gather (x, first) y = Mul (t600, s) }}"
 FIXED = "net (float[8] x) => (float[8] y) { h = Tanh (x) y = Mul (h, s) }"
 
 
 def test_a_repair_is_proved_on_fresh_inputs_by_another_model(tmp_path):
     wrong = model(FIXED, s=np.float32([2]))
-    by_input, by_number = model(SCALED, first=np.int64([0])), model(FIXED, s=np.float32([5]))
+    by_input, by_number = model(LONG, first=np.int64([0])), model(FIXED, s=np.float32([5]))
     feeds = {"x": numbers(8)}
 
     def repaired(right: onnx.ModelProto) -> tuple[str, str]:
@@ -459,7 +461,9 @@ def test_a_repair_is_proved_on_fresh_inputs_where_there_are_some(inputs, said, t
 def test_what_a_norm_of_the_whole_input_does_is_no_factor_on_fresh_inputs(tmp_path):
     """In another order the numbers have the same norm."""
     head = "net (float[1,8] x) => (float[1,4] y) {{ {} y = MatMul (n, w) }}"
-    norm = "q = Mul (x, x) m = ReduceMean <keepdims = 1> (q) r = Sqrt (m) n = Div (x, r)"
+    norm = (
+        f"t0 = Mul (x, x) {MANY} m = ReduceMean <keepdims = 1> (t600) r = Sqrt (m) n = Div (x, r)"
+    )
     wrong = model(head.format("n = Mul (x, half)"), w=numbers(8, 4), half=np.float32(0.5))
     right = model(head.format(norm), w=numbers(8, 4))
 

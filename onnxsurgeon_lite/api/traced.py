@@ -1,0 +1,128 @@
+"""The module that computed references as a model of its own: it says what computes each of them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from onnxsurgeon_lite.api.call import Call
+from onnxsurgeon_lite.debug.computed_references import computed_references
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
+from onnxsurgeon_lite.matching.values import aligned_models
+from onnxsurgeon_lite.matching.values.mapping import ALONE
+from onnxsurgeon_lite.passes import Rename
+from onnxsurgeon_lite.runtime.choice import runtime_of
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.system import TemporaryFolder
+from onnxsurgeon_lite.tensors.comparison import OWN, compare
+from onnxsurgeon_lite.tensors.dtypes import Stored, is_array
+from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
+
+_MANY, _FEW = 4096, 2  # numbers that are looked at; as many different ones tell which value it is
+
+
+@contextmanager
+def program_of(factory: str, index: GraphIndex, feeds: Feeds) -> Iterator[Path | None]:
+    """Yield a PyTorch module as an ONNX file, which exists in the context; None if it cannot be exported."""
+    from onnxsurgeon_lite.recording.from_torch import record_factory
+
+    with TemporaryFolder() as folder:
+        place = Path(folder) / "traced"
+        given = {name: feeds[name] for name in index.required_inputs if name in feeds}
+        # of the values only what the whole module returns
+        record_factory(factory, place, given, index.model, scopes=("",), program=True)
+        yield open_references(place).program
+
+
+@contextmanager
+def beside_program(
+    place: Path | None,
+    references: ReferenceSet,
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    call: Call,
+) -> Iterator[tuple[ReferenceSet, GraphIndex | None]]:
+    """Yield (references with what the module's own model computes, that model), if both have the same outputs.
+
+    Args:
+        place: of that model; without it the references are alone, and None.
+        references: under the names of the model that is searched.
+    """
+    found: tuple[ReferenceSet, GraphIndex | None] = references, None
+    with ExitStack() as stack:
+        if place is not None:
+            try:
+                program, computed = _opened(stack, place, feeds, call)
+                if _returns_the_same(program, computed, references, index):
+                    # an export counts its names: those of another one count alike only by chance
+                    how = runtime, "auto", call.progress, True
+                    more = aligned_models(computed, program, index, feeds, *how)
+                    found = _together(references, more, program), program
+            except SurgeonError as error:
+                call.notes.append(f"{str(place)!r} is not used: {error.message}")
+        yield found
+
+
+def _opened(
+    stack: ExitStack, place: Path, feeds: Feeds, call: Call
+) -> tuple[GraphIndex, ReferenceSet]:
+    """Return the module's model with the inputs of the model that is searched, and what it computes."""
+    # the recording names inputs as `forward` does: here in the order of the feeds
+    program = call.index(place)
+    names = tuple(zip(program.required_inputs, feeds, strict=False))
+    program = GraphIndex.of(Rename(names).apply(program.model).model)
+    plain = stack.enter_context(runtime_of(RuntimeOptions(opt="none", lean=True)))
+    return program, stack.enter_context(computed_references(program, feeds, plain))
+
+
+def _returns_the_same(
+    program: GraphIndex, computed: ReferenceSet, references: ReferenceSet, index: GraphIndex
+) -> bool:
+    """Return whether each output that was recorded is one of the program's."""
+    # all of them are compared, as the model that is searched may return them in another order
+    returned = [computed.read(name) for name in program.outputs]
+    outputs = [references.read(name) for name in index.outputs if name in references]
+    return bool(outputs) and all(any(_equal(r, known) for r in returned) for known in outputs)
+
+
+def _together(named: ReferenceSet, more: ReferenceSet, program: GraphIndex) -> ReferenceSet:
+    """Return recorded references, read from the value of their model that they are, and all others of that model."""
+    entries, shapes = dict(more.entries), {n: fixed_shape(t) for n, t in program.types.items()}
+    # each by its name in the program
+    names = {name: entry.stored_as or name.removesuffix(ALONE) for name, entry in entries.items()}
+    there = {name: here for here, name in names.items()}
+    for name, entry in named.entries.items():
+        value, entries[name] = entry.read(), entry
+        if not is_array(value):
+            continue
+        # its pair, an output, else another value with its numbers, if they are no few
+        tells = len(np.unique(value.reshape(-1)[:_MANY])) > _FEW
+        same = (
+            n
+            for n in there
+            if tells and shapes.get(n) in (None, value.shape) and there[n] not in named
+        )
+        # the first of them with its numbers; where there is none, the recorded values stand alone
+        for other in chain([names.get(name, "")], program.outputs, same):
+            if other in there and _equal(more.read(there[other]), value):
+                computed = more.entries[there[other]]
+                entries[name] = replace(entry, read=computed.read, stored_as=other)
+                break
+    # recorded values are read from a file, those of the program are computed together
+    return replace(
+        named,
+        entries=entries,
+        prefetch=lambda names: more.prefetch([name for name in names if name in more]),
+        bodies=more.bodies,
+    )
+
+
+def _equal(actual: Stored, wanted: Stored) -> bool:
+    return is_array(actual) and is_array(wanted) and compare(actual, wanted, OWN, ()).match
