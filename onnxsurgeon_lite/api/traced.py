@@ -114,6 +114,8 @@ def _together(named: ReferenceSet, more: ReferenceSet, program: GraphIndex) -> R
             if other in there and _equal(more.read(there[other]), value):
                 computed = more.entries[there[other]]
                 entries[name] = replace(entry, read=computed.read, stored_as=other)
+                if there[other].endswith(ALONE):
+                    entries.pop(there[other], None)
                 break
     # recorded values are read from a file, those of the program are computed together
     return replace(

@@ -21,7 +21,8 @@ from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
 from onnxsurgeon_lite.passes.protocol import key
 
 _SAID = 3  # places of one mistake that are named
-_MANY = 64  # nodes of a region that may have several layers
+MANY = 64
+"""Nodes of a region that may have several layers."""
 _SOON = 2.0  # seconds
 _LARGEST = 1 << 28  # bytes of numbers that are kept of one family
 How = Literal["alike", "wired", "named"]
@@ -159,7 +160,7 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
     alike = dict[Hashable, list[tuple[Hypothesis, set[int]]]]()
     left, kept, until = _LARGEST, list[Hypothesis](), time.monotonic() + _SOON
     for hypothesis in hypotheses:
-        if len(place.nodes) > _MANY and left > 0 and time.monotonic() < until:
+        if len(place.nodes) > MANY and left > 0 and time.monotonic() < until:
             kept.append(hypothesis)
         else:
             yield hypothesis

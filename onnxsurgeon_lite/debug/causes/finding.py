@@ -11,6 +11,7 @@ from typing import cast
 
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
 from onnxsurgeon_lite.debug.causes.everywhere import (
+    MANY,
     How,
     edited,
     everywhere,
@@ -29,6 +30,7 @@ from onnxsurgeon_lite.debug.causes.families import (
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.norms import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
+from onnxsurgeon_lite.debug.causes.other_model import nodes_of_other_model
 from onnxsurgeon_lite.debug.causes.place import Place, edited_by, selected, titled
 from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
@@ -234,6 +236,7 @@ class Finder:
         self._likely.clear()
         # what is new, the node alone, with the one before it, with what arranges its input, with all that it is seen at
         found = self._search_nearest(culprit) or self._search_as_before(culprit)
+        found = found or self._search_other(place, culprit)
         unexplained = ""
         if not found:
             known = place.is_constant(place.value)
@@ -620,17 +623,30 @@ class Finder:
 
     def _search_fork(self, culprit: Culprit, families: Sequence[Family]) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
+        place, fork = self._fork(culprit)
+        if place is None:
+            return []
+        found, wanted = self._search(place, fork, families), place.samples[0].wanted
+        for value in wanted if operations in families else ():
+            found = found or self._search(replace(place, value=value), fork, (operations,))
+        return found or self._search_parts(place, fork, wanted)
+
+    def _fork(self, culprit: Culprit) -> tuple[Place | None, Culprit]:
         known = self.around.first
         outputs = culprit.outputs + [name for name in culprit.seen if name in known.references]
         fork = replace(culprit, inputs=known.entering(outputs), outputs=outputs, seen=[])
         place = self.around.place(fork) if culprit.seen else None
-        wanted = place.samples[0].wanted if place else {}
-        if not place or set(wanted) == {culprit.value}:
-            return []  # the same region once more
-        found = self._search(place, fork, families)
-        for value in wanted if operations in families else ():
-            found = found or self._search(replace(place, value=value), fork, (operations,))
-        return found or self._search_parts(place, fork, wanted)
+        # else it is the same region once more
+        several = place is not None and set(place.samples[0].wanted) != {culprit.value}
+        return place if several else None, fork
+
+    def _search_other(self, place: Place, culprit: Culprit) -> list[Cause]:
+        """Return the nodes of the references' model for a large region, where other mistakes take long to try."""
+        if place.other is None or len(place.positions) <= MANY:
+            return []
+        found = self._search(place, culprit, [nodes_of_other_model])
+        around, fork = self._fork(culprit)
+        return found or (self._search(around, fork, [nodes_of_other_model]) if around else [])
 
     def _search_parts(self, place: Place, culprit: Culprit, parts: Arrays) -> list[Cause]:
         """Return the cause that values have together which different mistakes make wrong, if each has one."""

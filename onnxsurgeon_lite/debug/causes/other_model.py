@@ -35,7 +35,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
 from onnxsurgeon_lite.debug.causes.wiring import rereading
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.cut import Cut, close
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
@@ -113,8 +113,13 @@ def nodes_of_other_model(place: Place) -> Hypotheses:
     # where both begin: at values that the region may read, and at weights, which stay where they are
     both = (n for n in place.index.initializers if n in other.initializers)
     same = (n for n in both if n not in place.changed)
-    paired = (n for n in chain(place.nearby, place.inputs) if n in place.stored_as)
-    here = {place.stored_as.get(n, "") or n: n for n in chain(same, place.whole.inputs, paired)}
+    here = {name: name for name in chain(same, place.whole.inputs)}
+    for name, value in chain(place.nearby.items(), place.entering.items()):
+        stored = place.stored_as.get(name, "") or name
+        # what is reshaped has the same reference
+        shape = fixed_shape(other.types.get(stored)) or value.shape
+        if name in place.stored_as and value.shape == shape:
+            here[stored] = name
     begins = [n for n in here if n in other and n not in ends.values()]
     theirs = _cut(other, begins, list(ends.values()))
     ours = _cut(place.index, list(place.inputs), list(ends))
