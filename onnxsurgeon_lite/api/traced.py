@@ -64,7 +64,7 @@ def beside_program(
                     # an export counts its names: those of another one count alike only by chance
                     how = runtime, "auto", call.progress, True
                     more = aligned_models(computed, program, index, feeds, *how)
-                    found = _together(references, more, program), program
+                    found = _together(references, more, program, index), program
             except SurgeonError as error:
                 call.notes.append(f"{str(place)!r} is not used: {error.message}")
         yield found
@@ -92,11 +92,15 @@ def _returns_the_same(
     return bool(outputs) and all(any(_equal(r, known) for r in returned) for known in outputs)
 
 
-def _together(named: ReferenceSet, more: ReferenceSet, program: GraphIndex) -> ReferenceSet:
-    """Return recorded references, read from the value of their model that they are, and all others of that model."""
-    entries, shapes = dict(more.entries), {n: fixed_shape(t) for n, t in program.types.items()}
+def _together(
+    named: ReferenceSet, more: ReferenceSet, program: GraphIndex, index: GraphIndex
+) -> ReferenceSet:
+    """Return recorded references, read from the value of their model that they are, and its values that have a pair."""
+    entries = {name: entry for name, entry in more.entries.items() if name in index}
+    shapes = {name: fixed_shape(kind) for name, kind in program.types.items()}
     # each by its name in the program
-    names = {name: entry.stored_as or name.removesuffix(ALONE) for name, entry in entries.items()}
+    stored = more.entries.items()
+    names = {name: entry.stored_as or name.removesuffix(ALONE) for name, entry in stored}
     there = {name: here for here, name in names.items()}
     for name, entry in named.entries.items():
         value, entries[name] = entry.read(), entry
@@ -114,8 +118,6 @@ def _together(named: ReferenceSet, more: ReferenceSet, program: GraphIndex) -> R
             if other in there and _equal(more.read(there[other]), value):
                 computed = more.entries[there[other]]
                 entries[name] = replace(entry, read=computed.read, stored_as=other)
-                if there[other].endswith(ALONE):
-                    entries.pop(there[other], None)
                 break
     # recorded values are read from a file, those of the program are computed together
     return replace(

@@ -13,7 +13,6 @@ from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.recording.from_model import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
-    Call,
     ModuleCall,
     RecordError,
     call_factory,
@@ -77,7 +76,7 @@ class _Compiled(torch.nn.Module):
         vars(self)["forward"] = torch.compile(module.eval().forward, backend=compiler)
 
 
-def _module(target: object) -> Call:
+def _module(target: object) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
     if isinstance(target, str):
         return load_factory(target)
     if callable(target) and not isinstance(target, torch.nn.Module):

@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import torch
 
@@ -58,8 +58,9 @@ DTYPES: dict[torch.dtype, str] = {
 
 _MOST_WEIGHTS = 1 << 28  # bytes of a module that is stored as ONNX, too
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-Call = tuple[torch.nn.Module, object, Mapping[str, object]]
-"""A module, its arguments, and those by name."""
+if TYPE_CHECKING:  # Python 3.8 has no such types but in annotations
+    Call = tuple[torch.nn.Module, object, Mapping[str, object]]
+    """A module, its arguments, and those by name."""
 
 
 class RecordError(Exception):

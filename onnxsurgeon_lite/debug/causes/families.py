@@ -45,7 +45,6 @@ FAMILIES: Sequence[Family] = (
     operators.other_arithmetic,
     operators.other_parts,
     constants.scalars,
-    other_model.of_other_model,
     other_model.nodes_of_other_model,
     masks.missing_masks,
     masks.missing_masks_of_means,
@@ -66,6 +65,7 @@ FAMILIES: Sequence[Family] = (
     operations.missing_factors,
     along.missing_along,
     constants.constants,
+    other_model.of_other_model,
     constants.folded,
     solving.scaled_weights,
     other_model.taken_rows,
@@ -79,6 +79,7 @@ FAMILIES: Sequence[Family] = (
     norms.missing_norms,
     masks.other_masks,
     operations.other_operations,
+    other_model.same_nodes_of_other_model,
     settings.feeding,
 )
 """Families of hypotheses, the cheapest first."""

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.attributes import changed, text
+from onnxsurgeon_lite.debug.causes.attributes import changed
 from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, linears
 from onnxsurgeon_lite.debug.causes.operators import with_operator
 from onnxsurgeon_lite.debug.causes.place import (
-    Attribute,
     Constant,
     Place,
     RegionNode,
@@ -36,7 +35,6 @@ from onnxsurgeon_lite.debug.causes.wiring import rereading
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.cut import Cut, close
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
-from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
 from onnxsurgeon_lite.passes.extract import submodel
@@ -48,6 +46,7 @@ _CLOSE = 1e-5  # factors that float32 does not distinguish
 _SOLVED = ("number", "rounded constant")  # kinds that say nothing of the numbers held
 _WEIGHT = 2  # axes at least
 _SMALL = 1 << 20  # elements of a constant that is arranged otherwise
+_ALIKE = "by the same operators, from other values"
 _TOLD = 4  # operators that are named
 _NODES = 512  # of the other model that stand for those of a region
 _LARGEST = 1 << 24  # differences of rows that are compared with each other
@@ -105,21 +104,22 @@ def operator_of_other_model(place: Place) -> Hypotheses:
 
 
 def nodes_of_other_model(place: Place) -> Hypotheses:
-    """Yield the nodes with which the other model computes the wrong values, from values that both have."""
+    """Yield the nodes with which the other model computes the wrong values, where it has other operators."""
+    return _nodes(place, alike=False)
+
+
+def same_nodes_of_other_model(place: Place) -> Hypotheses:
+    """Yield the same where it has the same operators: simpler mistakes come before."""
+    return _nodes(place, alike=True)
+
+
+def _nodes(place: Place, alike: bool) -> Hypotheses:
+    """Yield what computes the wrong values in the other model, from values that both have."""
     other = place.other
     ends = {name: place.stored_as.get(name, "") or name for name in place.samples[0].wanted}
     if other is None or not other.producer.keys() >= set(ends.values()):
         return
-    # where both begin: at values that the region may read, and at weights, which stay where they are
-    both = (n for n in place.index.initializers if n in other.initializers)
-    same = (n for n in both if n not in place.changed)
-    here = {name: name for name in chain(same, place.whole.inputs)}
-    for name, value in chain(place.nearby.items(), place.entering.items()):
-        stored = place.stored_as.get(name, "") or name
-        # what is reshaped has the same reference
-        shape = fixed_shape(other.types.get(stored)) or value.shape
-        if name in place.stored_as and value.shape == shape:
-            here[stored] = name
+    here = _in_both(place, other)
     begins = [n for n in here if n in other and n not in ends.values()]
     theirs = _cut(other, begins, list(ends.values()))
     ours = _cut(place.index, list(place.inputs), list(ends))
@@ -131,6 +131,8 @@ def nodes_of_other_model(place: Place) -> Hypotheses:
         return
     # the sentence names what differs, not all that is replaced
     told = _told_apart(place.index, ours, other, theirs)
+    if (told == _ALIKE) is not alike:
+        return
     begins = [here[name] for name in theirs.inputs]
     values = " and ".join(map(repr, ends))
     are = "are" if len(ends) > 1 else "is"
@@ -150,6 +152,20 @@ def nodes_of_other_model(place: Place) -> Hypotheses:
         yield Hypothesis("nodes", sentence, (*edits, edit), ("nodes",), known=True)
 
 
+def _in_both(place: Place, other: GraphIndex) -> dict[str, str]:
+    """Return where both may begin, the other model's name -> the name here: values, and equal weights, which stay."""
+    both = (n for n in place.index.initializers if n in other.initializers)
+    same = (n for n in both if n not in place.changed)
+    here = {name: name for name in chain(same, place.whole.inputs)}
+    for name, value in chain(place.nearby.items(), place.entering.items()):
+        stored = place.stored_as.get(name, "") or name
+        # what is reshaped has the same reference
+        shape = fixed_shape(other.types.get(stored)) or value.shape
+        if name in place.stored_as and value.shape == shape:
+            here[stored] = name
+    return here
+
+
 def _cut(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> Cut | None:
     """Return the nodes that compute values, and what they read of these inputs; None if they read more."""
     try:
@@ -160,38 +176,17 @@ def _cut(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> Cu
 
 
 def _told_apart(ours: GraphIndex, here: Cut, theirs: GraphIndex, there: Cut) -> str:
-    """Say in what two parts of models differ: operators, else attributes and small constants, else wiring."""
-    # operators first: they say most
-    nodes, others = _in_order(ours, here), _in_order(theirs, there)
-    now, right = (Counter(node.op_type for node in each) for each in (nodes, others))
+    """Say which operators two parts of models do not both have."""
+    now, right = (
+        Counter(index.nodes[p].op_type for p in cut.nodes if index.nodes[p].op_type != "Constant")
+        for index, cut in ((ours, here), (theirs, there))
+    )
     more, less = map(_counted, (now - right, right - now))
     if more and less:
         return f"with {more}, where they have {less}"
-    if more or less:
-        return f"with {more}, which they have not" if more else f"without {less}, which they have"
-    # the same operators: the first setting that differs
-    for node, other in zip(nodes, others, strict=True):
-        known = _settings(theirs, other)
-        for name, value in _settings(ours, node).items():
-            if known.get(name, value) != value:
-                has = f"{name} {text(value)} in {node.op_type}"
-                return f"with {has}, where they have {text(known[name])}"
-    return "from other values"
-
-
-def _in_order(index: GraphIndex, cut: Cut) -> list[NodeProto]:
-    """Return the nodes of a cut that compute, those of one operator together."""
-    nodes = (index.nodes[position] for position in cut.nodes)
-    return sorted((n for n in nodes if n.op_type != "Constant"), key=lambda node: node.op_type)
-
-
-def _settings(index: GraphIndex, node: NodeProto) -> dict[str, Attribute]:
-    """Return a node's attributes, and the small constants that it reads."""
-    held = ((slot, constant(index, name)) for slot, name in enumerate(node.input) if name)
-    small = {f"input {s}": t for s, t in held if t is not None and math.prod(t.dims) <= _TOLD}
-    arrays = {name: index.model.array(tensor).ravel().tolist() for name, tensor in small.items()}
-    numbers = {name: " ".join(map(text, array)) for name, array in arrays.items()}
-    return settings_of(index, node) | numbers
+    if more:
+        return f"with {more}, which they have not"
+    return f"without {less}, which they have" if less else _ALIKE
 
 
 def _counted(operators: Counter[str]) -> str:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the 
 HEAD = "net (float[3,8] x, float[3,8] other) => (float[3,8] y) { a = Tanh (x) "
 SAID = "is not computed as the references are: "
 WRONG = {
-    "without Mul and Sub, which they have": (
+    "without Sub and Mul, which they have": (
         "y = Relu (a)",
         "s = Sub (a, other) m = Mul (s, a) y = Relu (m)",
     ),
@@ -21,11 +21,7 @@ WRONG = {
         "c = Cos (a) y = Mul (c, x)",
         "s = Asinh (a) t = Erf (s) y = Mul (t, x)",
     ),
-    "with input 1 0.4 in Mul, where they have 0.7": (
-        "m = Mul (a, p) s = Sin (m) n = Mul (s, q) y = Cos (n)",
-        "m = Mul (a, r) s = Sin (m) n = Mul (s, p) y = Cos (n)",
-    ),
-    "from other values": (
+    "by the same operators, from other values": (
         "m = Sub (a, x) n = Sub (m, other) s = Sin (n) y = Mul (s, m)",
         "m = Sub (x, other) n = Sub (a, m) s = Sin (a) y = Mul (n, s)",
     ),
@@ -34,8 +30,7 @@ WRONG = {
 
 @pytest.mark.parametrize("said", WRONG)
 def test_the_nodes_of_the_other_model_are_the_repair(said, tmp_path):
-    factors = {"p": np.float32(0.4), "q": np.float32(1.3), "r": np.float32(0.7)}
-    wrong, right = (model(f"{HEAD}{nodes} }}", **factors) for nodes in WRONG[said])
+    wrong, right = (model(f"{HEAD}{nodes} }}") for nodes in WRONG[said])
     feeds = {"x": numbers(3, 8, seed=1), "other": numbers(3, 8, seed=2)}
 
     result = osl.bisect(wrong, against=right, feeds=feeds, repair=tmp_path / "fixed.onnx")
