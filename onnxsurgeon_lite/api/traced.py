@@ -1,6 +1,6 @@
 """The module that computed references as a model of its own: it says what computes each of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -95,13 +95,18 @@ def _returns_the_same(
 def _together(
     named: ReferenceSet, more: ReferenceSet, program: GraphIndex, index: GraphIndex
 ) -> ReferenceSet:
-    """Return recorded references, read from the value of their model that they are, and its values that have a pair."""
-    entries = {name: entry for name, entry in more.entries.items() if name in index}
+    """Return recorded references, read from the value of their model that they are, and all others of that model."""
     shapes = {name: fixed_shape(kind) for name, kind in program.types.items()}
     # each by its name in the program
     stored = more.entries.items()
     names = {name: entry.stored_as or name.removesuffix(ALONE) for name, entry in stored}
     there = {name: here for here, name in names.items()}
+    # what has no pair and reads parameters is the value of a module, which is recorded itself
+    entries = {
+        name: entry
+        for name, entry in stored
+        if name in index or program.initializers.keys().isdisjoint(_read(program, names[name]))
+    }
     for name, entry in named.entries.items():
         value, entries[name] = entry.read(), entry
         if not is_array(value):
@@ -126,6 +131,12 @@ def _together(
         prefetch=lambda names: more.prefetch([name for name in names if name in more]),
         bodies=more.bodies,
     )
+
+
+def _read(program: GraphIndex, name: str) -> Sequence[str]:
+    """Return what the node of a value reads."""
+    node = program.node_of(name)
+    return () if node is None else node.input
 
 
 def _equal(actual: Stored, wanted: Stored) -> bool:
