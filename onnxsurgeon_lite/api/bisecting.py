@@ -202,7 +202,7 @@ class Bisecting:
         self.job = replace(self.job, tolerance=allowed)
         # 1. one sample: search it
         if not self.job.several and self.job.metric is None:
-            self.explained = self.call.stack.enter_context(self._sides(*first))
+            self.explained = self.call.stack.enter_context(self._sides(*first, explained=True))
             if self.call.cluster is None or self.other is not None:
                 return self._bisect(self.explained, self.search)
             return self._by_parts()
@@ -365,7 +365,8 @@ class Bisecting:
         return replace(job, alignment=self._alignment) if self._alignment else job
 
     def _explain(self, number: int, others: Sequence[int]) -> BisectResult:
-        self.explained = self.call.stack.enter_context(self._sides(*self._sample(number)))
+        opened = self._sides(*self._sample(number), explained=True)
+        self.explained = self.call.stack.enter_context(opened)
         # further samples need stored references: another model would have to compute all of theirs
         beside = [] if self.other is not None else [self._aligned(n) for n in others]
         return self._bisect(self.explained, self.search, beside)
@@ -407,13 +408,15 @@ class Bisecting:
     ) -> Iterator[ReferenceSet]:
         """Yield references with what the recorded module's own model computes, where it returns the same."""
         # the program stays known, so that repairs can be proved on fresh inputs
-        given_to = beside_program(program, named, self.index, given, self.runtime, self.call)
-        with given_to as (both, self.program):
+        known = beside_program(program, named, self.index, given, self.runtime, self.call)
+        with known as (both, self.program):
             yield both
 
     @contextmanager
-    def _sides(self, stored: ReferenceSet, given: Feeds) -> Iterator[Opened]:
-        """Yield the references of a sample under the model's names, and its feeds."""
+    def _sides(
+        self, stored: ReferenceSet, given: Feeds, explained: bool = False
+    ) -> Iterator[Opened]:
+        """Yield the references of a sample under the model's names, and its feeds; more if it is explained."""
         tell = self.call.progress
         if self.other is None:
             if self._alignment is None:
@@ -421,7 +424,8 @@ class Bisecting:
                     stored, self.index, given, self.runtime, self.mapping, tell
                 )
             named = self._alignment.of(stored, self.index)
-            with self._beside(named.program, named, given) as both:
+            # the module's own model is run for one sample alone
+            with self._beside(named.program if explained else None, named, given) as both:
                 yield both, given
             return
         other, theirs = self.other

@@ -233,7 +233,6 @@ def _bisect(
             sides=() if recorded else against.sides,
             tell=made.soon,
         )
-        program: ModelLike | None = None
         # 2. search: without references, or against them
         if against.find is not None:
             stored = program = None

@@ -1,6 +1,6 @@
 """The module that computed references as a model of its own: it says what computes each of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -102,17 +102,15 @@ def _together(
     names = {name: entry.stored_as or name.removesuffix(ALONE) for name, entry in stored}
     there = {name: here for here, name in names.items()}
     # what has no pair and reads parameters is the value of a module, which is recorded itself
-    entries = {
-        name: entry
-        for name, entry in stored
-        if name in index or program.initializers.keys().isdisjoint(_read(program, names[name]))
-    }
+    parameters = program.initializers.keys()
+    of_modules = {n for n in there if parameters & program.read_by(program.makers([n]))}
+    entries = {n: e for n, e in stored if n in index or names[n] not in of_modules}
     for name, entry in named.entries.items():
         value, entries[name] = entry.read(), entry
         if not is_array(value):
             continue
         # its pair, an output, else another value with its numbers, if they are no few
-        tells = len(np.unique(value.reshape(-1)[:_MANY])) > _FEW
+        tells = len(np.unique(value.flat[:_MANY])) > _FEW
         same = (
             n
             for n in there
@@ -131,12 +129,6 @@ def _together(
         prefetch=lambda names: more.prefetch([name for name in names if name in more]),
         bodies=more.bodies,
     )
-
-
-def _read(program: GraphIndex, name: str) -> Sequence[str]:
-    """Return what the node of a value reads."""
-    node = program.node_of(name)
-    return () if node is None else node.input
 
 
 def _equal(actual: Stored, wanted: Stored) -> bool:

@@ -364,9 +364,13 @@ def _traced(module: torch.nn.Module, bound: inspect.BoundArguments, names: list[
         try:
             with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")
-                kwargs = dict(bound.kwargs) or None
                 torch.onnx.export(
-                    module, bound.args, path, kwargs=kwargs, input_names=names, dynamo=False
+                    module,
+                    bound.args,
+                    path,
+                    kwargs=bound.kwargs,
+                    input_names=names,
+                    dynamo=False,
                 )
             return path.read_bytes()
         except Exception:  # noqa: BLE001  whatever it is, the values are recorded
@@ -630,7 +634,8 @@ class _Folder:
                 index.replace(self.folder / "index.json")
                 for file in old:
                     file.unlink()
-                if self.program:
+                # a file of this name that is not ours stays
+                if self.program and not os.path.lexists(self.folder / _PROGRAM):
                     program.write_bytes(self.program)
                     program.replace(self.folder / _PROGRAM)
         except OSError as full:
