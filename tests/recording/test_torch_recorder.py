@@ -650,6 +650,14 @@ def test_a_recording_over_another_one_does_not_keep_its_onnx(net, tmp_path):
     assert not (tmp_path / "refs" / "program.onnx").exists()
 
 
+def test_a_model_of_the_user_s_in_the_folder_stays(net, tmp_path):
+    (tmp_path / "program.onnx").write_bytes(b"somebody's")
+
+    recorded(net, (torch.randn(2, 4),), tmp_path, program=True)
+
+    assert (tmp_path / "program.onnx").read_bytes() == b"somebody's"
+
+
 def test_the_command_stores_the_module_as_onnx_unless_it_is_told_not_to(tmp_path):
     factory = f"{FIXTURES / 'whole_model.py'}:factory"
 

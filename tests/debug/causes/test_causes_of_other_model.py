@@ -98,6 +98,27 @@ def test_a_recording_of_a_module_tells_what_is_missing(exported, tmp_path):
         np.testing.assert_allclose(*made.values(), right(*fresh), rtol=1e-4, atol=1e-5)
 
 
+class Activated(torch.nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.a, self.act = torch.nn.Linear(8, 8), act
+
+    def forward(self, x):
+        return self.act(self.a(x)) + x
+
+
+def test_a_known_mistake_comes_before_the_nodes_of_the_module(tmp_path):
+    torch.manual_seed(0)
+    right, wrong = Activated(torch.nn.GELU()), Activated(torch.nn.SiLU())
+    wrong.load_state_dict(right.state_dict())
+    args = (torch.randn(3, 8),)
+    torch.onnx.export(wrong, args, tmp_path / "wrong.onnx", input_names=["x"], dynamo=False)
+
+    result = osl.bisect(tmp_path / "wrong.onnx", osl.record((right, args), tmp_path / "refs"))
+
+    assert "is SiLU instead of GELU (erf)" in result.culprits[0].causes[0].sentence
+
+
 def test_without_the_module_as_onnx_the_values_alone_are_known(exported, tmp_path):
     right, args, path, feeds = exported
     known = osl.record((right, args), tmp_path / "refs", program=False)
