@@ -75,7 +75,7 @@ class Append:
         pairs = [(links.get(name, name), name) for name in asked]
         read = dict.fromkeys(value for value, _ in pairs if value in index.outputs)
         keep = split(self.keep, read)
-        require_known(keep, read, "what is read", "output")
+        require_known(keep, read, "what the other graph reads", "output")
         done = merge(model, guest, pairs, self.share, self.prefix, keep)
         gone = [name for name in read if name not in keep]
         _take_places(done.model, index, set(gone))

@@ -48,7 +48,7 @@ _WEIGHT = 2  # axes at least
 _SMALL = 1 << 20  # elements of a constant that is arranged otherwise
 _ALIKE = "by the same operators, from other values"
 _TOLD = 4  # operators that are named
-_NODES = 512  # of the other model, at most, that replace a region
+_NODES = 512  # that replace a region, at most
 _LARGEST = 1 << 24  # differences of rows that are compared with each other
 
 
