@@ -202,9 +202,9 @@ class Bisecting:
         self.job = replace(self.job, tolerance=allowed)
         # 1. one sample: search it
         if not self.job.several and self.job.metric is None:
-            self.explained = self.call.stack.enter_context(self._sides(*first, explained=True))
+            self.explained = self.call.stack.enter_context(self._sides(*first))
             if self.call.cluster is None or self.other is not None:
-                return self._bisect(self.explained, self.search)
+                return self._searched([])
             return self._by_parts()
 
         if self.other is None:
@@ -264,30 +264,23 @@ class Bisecting:
         Args:
             factory: `FILE.py:function`, which returns the module.
         """
-        result.has_factory = True
         # a search beside the module must say more than this one
         known = _known(result)
-        enough = (False, _WIDE) if self.search.explain else (True, _WIDE)
-        # a narrow region whose cause is known needs no module
-        if self.program is not None or known <= enough:
+        # a narrow region whose cause is known, or not asked for, needs no module
+        if self.program is not None or known <= (not self.search.explain, _WIDE):
             return result
-        stored, given = self.explained
         try:
-            with (
-                program_of(factory, self.index, given) as program,
-                self._beside(program, stored, given) as both,
-            ):
-                again = self._bisect((both, given), self.search)
-        except (ReferenceSetError, UsageError) as error:
-            result.notes.append(f"{factory!r} is not traced: {error.message}")
-            return result
+            with program_of(factory, self.index, self.explained[1]) as program:
+                again = self._bisect(self._beside(program), self.search)
         except SurgeonError as error:
             result.notes.append(f"{factory!r} does not narrow the region: {error.message}")
             return result
-        if self.program is None or not again.culprits or _known(again) >= known:
+        finally:
+            # it is gone with its folder: the module itself proves repairs
+            used, self.program = self.program, None
+        if used is None or not again.culprits or _known(again) >= known:
             result.notes.append(f"{factory!r} does not narrow the region")
             return result
-        again.has_factory = True
         again.notes.insert(0, f"traced {factory!r} to narrow the region")
         return again
 
@@ -365,11 +358,22 @@ class Bisecting:
         return replace(job, alignment=self._alignment) if self._alignment else job
 
     def _explain(self, number: int, others: Sequence[int]) -> BisectResult:
-        opened = self._sides(*self._sample(number), explained=True)
-        self.explained = self.call.stack.enter_context(opened)
+        self.explained = self.call.stack.enter_context(self._sides(*self._sample(number)))
         # further samples need stored references: another model would have to compute all of theirs
         beside = [] if self.other is not None else [self._aligned(n) for n in others]
-        return self._bisect(self.explained, self.search, beside)
+        return self._searched(beside)
+
+    def _searched(self, others: Sequence[Opened]) -> BisectResult:
+        """Search the explained sample; for causes beside the recorded module's own model, if it is stored."""
+        program = None if self.other else self.explained[0].program
+        if program is not None and self.search.explain:
+            soon = replace(self.search.inner, explain=None)
+            result = self._bisect(self.explained, soon, others)
+            if result.verdict != "mismatch":
+                return result
+            self.search.tell(result)
+            self.explained = self._beside(program)
+        return self._bisect(self.explained, self.search, others)
 
     def _quickly(self, number: int) -> BisectResult:
         quick = replace(self.search, quick=True, journal=None, explain=None)
@@ -402,31 +406,24 @@ class Bisecting:
         stored, given = self._sample(number)
         return self._alignment.of(stored, self.index) if self._alignment else stored, given
 
-    @contextmanager
-    def _beside(
-        self, program: Path | None, named: ReferenceSet, given: Feeds
-    ) -> Iterator[ReferenceSet]:
-        """Yield references with what the recorded module's own model computes, where it returns the same."""
-        # the program stays known, so that repairs can be proved on fresh inputs
-        known = beside_program(program, named, self.index, given, self.runtime, self.call)
-        with known as (both, self.program):
-            yield both
+    def _beside(self, program: Path | None) -> Opened:
+        """Return the explained sample with what the module's own model computes, where it returns the same."""
+        named, given = self.explained
+        both, self.program = beside_program(
+            program, named, self.index, given, self.runtime, self.call
+        )
+        return both, given
 
     @contextmanager
-    def _sides(
-        self, stored: ReferenceSet, given: Feeds, explained: bool = False
-    ) -> Iterator[Opened]:
-        """Yield the references of a sample under the model's names, and its feeds; more if it is explained."""
+    def _sides(self, stored: ReferenceSet, given: Feeds) -> Iterator[Opened]:
+        """Yield the references of a sample under the model's names, and its feeds."""
         tell = self.call.progress
         if self.other is None:
             if self._alignment is None:
                 self._alignment = alignment(
                     stored, self.index, given, self.runtime, self.mapping, tell
                 )
-            named = self._alignment.of(stored, self.index)
-            # the module's own model is run for one sample alone
-            with self._beside(named.program if explained else None, named, given) as both:
-                yield both, given
+            yield self._alignment.of(stored, self.index), given
             return
         other, theirs = self.other
         apart = theirs.runtime != self.runtime.options.runtime  # what one fuses the other may not
@@ -459,6 +456,7 @@ def explained(case: Bisecting, factory: str | None, recorded: Path | None) -> Bi
         result.beside_eager = dict(case.beside_eager(eager_beside(recorded)))
     if factory is not None and not case.job.several:
         result = case.narrowed(result, factory)
+        result.has_factory = True
     return result
 
 

@@ -255,7 +255,7 @@ def _bisect(
                 )
             result = made.found(case, None if reference is None else searching.factory, recorded)
             stored, given = case.explained
-            program = None if case.program is None else case.program.model
+            program = case.program and case.program.model
             # what else is asked for
             # 3. shares, a reproducer, a repaired model: where one fails, or is interrupted, the result stays
             if searching.blame and result.verdict == "mismatch":

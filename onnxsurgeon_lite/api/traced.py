@@ -1,7 +1,7 @@
 """The module that computed references as a model of its own: it says what computes each of them."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -40,7 +40,6 @@ def program_of(factory: str, index: GraphIndex, feeds: Feeds) -> Iterator[Path |
         yield open_references(place).program
 
 
-@contextmanager
 def beside_program(
     place: Path | None,
     references: ReferenceSet,
@@ -48,38 +47,33 @@ def beside_program(
     feeds: Feeds,
     runtime: Runtime,
     call: Call,
-) -> Iterator[tuple[ReferenceSet, GraphIndex | None]]:
-    """Yield (references with what the module's own model computes, that model), if both have the same outputs.
+) -> tuple[ReferenceSet, GraphIndex | None]:
+    """Return (references with what the module's own model computes, that model), if both have the same outputs.
+
+    Values are computed on demand, until the call ends.
 
     Args:
         place: of that model; without it the references are alone, and None.
         references: under the names of the model that is searched.
     """
-    found: tuple[ReferenceSet, GraphIndex | None] = references, None
-    with ExitStack() as stack:
-        if place is not None:
-            try:
-                program, computed = _opened(stack, place, feeds, call)
-                if _returns_the_same(program, computed, references, index):
-                    # an export counts its names: those of another one count alike only by chance
-                    how = runtime, "auto", call.progress, True
-                    more = aligned_models(computed, program, index, feeds, *how)
-                    found = _together(references, more, program, index), program
-            except SurgeonError as error:
-                call.notes.append(f"{str(place)!r} is not used: {error.message}")
-        yield found
-
-
-def _opened(
-    stack: ExitStack, place: Path, feeds: Feeds, call: Call
-) -> tuple[GraphIndex, ReferenceSet]:
-    """Return the module's model with the inputs of the model that is searched, and what it computes."""
-    # the recording names inputs as `forward` does: here in the order of the feeds
-    program = call.index(place)
-    names = tuple(zip(program.required_inputs, feeds, strict=False))
-    program = GraphIndex.of(Rename(names).apply(program.model).model)
-    plain = stack.enter_context(runtime_of(RuntimeOptions(opt="none", lean=True)))
-    return program, stack.enter_context(computed_references(program, feeds, plain))
+    if place is None:
+        return references, None
+    try:
+        # its inputs under the model's names, in the order of the feeds
+        program = call.index(place)
+        renamed = Rename(tuple(zip(program.required_inputs, feeds, strict=False)))
+        program = GraphIndex.of(renamed.apply(program.model).model)
+        plain = call.stack.enter_context(runtime_of(RuntimeOptions(opt="none", lean=True)))
+        computed = call.stack.enter_context(computed_references(program, feeds, plain))
+        if not _returns_the_same(program, computed, references, index):
+            return references, None
+        # an export counts its names: those of another one count alike only by chance
+        how = runtime, "auto", call.progress, True
+        more = aligned_models(computed, program, index, feeds, *how)
+        return _together(references, more, program, index), program
+    except SurgeonError as error:
+        call.notes.append(f"{str(place)!r} is not used: {error.message}")
+        return references, None
 
 
 def _returns_the_same(
@@ -105,6 +99,9 @@ def _together(
     parameters = program.initializers.keys()
     of_modules = {n for n in there if parameters & program.read_by(program.makers([n]))}
     entries = {n: e for n, e in stored if n in index or names[n] not in of_modules}
+    # all that may be a recorded value is computed in one run
+    wanted = {None} | {entry.shape for entry in named.entries.values()}
+    more.prefetch([here for name, here in there.items() if shapes.get(name) in wanted])
     for name, entry in named.entries.items():
         value, entries[name] = entry.read(), entry
         if not is_array(value):

@@ -333,7 +333,7 @@ def _wrong_constant(e: Evidence) -> str:
     if trains or not _own_error(e) or e.explained:
         return ""
     if e.changed:
-        return f"initializer {', '.join(map(repr, e.changed[:3]))} differs from the other model's"
+        return f"initializer {', '.join(map(repr, e.changed[:3]))} differs from that of the references' model"
     if not e.constants or e.local is None or e.local.dtype.kind not in "fV":
         return ""
     if not all(np.isfinite(_wide(array)).all() for array in (e.local, e.reference)):

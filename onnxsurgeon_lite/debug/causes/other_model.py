@@ -40,7 +40,7 @@ from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, from_array, wide
 
-_WITH = "with the other model's numbers"
+_WITH = "with the numbers of the references' model"
 _SCALED = "is scaled along axis"
 _CLOSE = 1e-5  # factors that float32 does not distinguish
 _SOLVED = ("number", "rounded constant")  # kinds that say nothing of the numbers held
@@ -53,7 +53,7 @@ _LARGEST = 1 << 24  # differences of rows that are compared with each other
 
 
 def of_other_model(place: Place) -> Hypotheses:
-    """Yield a constant with the other model's numbers, then all those of a node together."""
+    """Yield a constant with the numbers of the references' model, then all those of a node together."""
     kind = "other model's constant"
     for site, constants in groupby(place.constants(), lambda constant: constant.site):
         # each constant alone, then all of the node: a folded normalization changes two
@@ -215,7 +215,7 @@ def _pairs(place: Place) -> Iterator[tuple[RegionNode, GraphIndex, NodeProto]]:
 
 
 def _told(constant: Constant, right: Array) -> str:
-    """Say how a constant differs from the other model's."""
+    """Say how a constant differs from that of the references' model."""
     said = borrowed(constant) or _exchanged(constant, right)
     if said or not constant.is_float:
         return said or "differs"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from onnx import TypeProto, helper
+from onnx import NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
@@ -370,10 +370,11 @@ def _certain(matching: Matching, other: GraphIndex, index: GraphIndex) -> Matchi
     computed = [pair for pair in matching.pairs if pair.b in index.producer]
     # in topological order, so that the pairs that a node reads are decided before
     for pair in sorted(computed, key=lambda pair: index.rank[pair.b]):
-        node, theirs = index.nodes[index.producer[pair.b]], other.node_of(pair.a)
-        alike = theirs is not None and node.op_type == theirs.op_type
-        read = zip(node.input, theirs.input if theirs is not None else (), strict=False)
-        alike &= all(there.get(n) == t for n, t in read if constant(index, n) is None)
+        node, theirs = index.nodes[index.producer[pair.b]], other.node_of(pair.a) or NodeProto()
+        read = zip(node.input, theirs.input, strict=False)
+        alike = node.op_type == theirs.op_type and all(
+            there.get(n) == t for n, t in read if constant(index, n) is None
+        )
         if pair.agrees or alike:
             there[pair.b] = pair.a
             kept.append(pair)

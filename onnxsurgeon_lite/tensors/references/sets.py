@@ -15,8 +15,6 @@ from onnxsurgeon_lite.tensors.dtypes import DType, Shape, Stored
 from onnxsurgeon_lite.tensors.in_file import InFile, Rows
 from onnxsurgeon_lite.untrusted import UNREADABLE
 
-PROGRAM = "program.onnx"
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -113,7 +111,7 @@ class ReferenceSet:
     @property
     def program(self) -> Path | None:
         """The recorded module as an ONNX model, which a recording may hold beside the tensors."""
-        stored = Path(self.place, PROGRAM)
+        stored = Path(self.place, "program.onnx")
         return stored if stored.is_file() else None
 
     def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:

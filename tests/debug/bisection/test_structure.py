@@ -609,7 +609,7 @@ def test_the_factory_of_the_references_narrows_a_region_of_many_nodes(tmp_path):
             module, args, tmp_path / "m.onnx", dynamo=True, verbose=False, external_data=False
         )
     target, refs = f"{tmp_path / 'net.py'}:factory", str(tmp_path / "refs")
-    CliRunner().invoke(app, ["record", target, "-o", refs, "--no-program"])
+    CliRunner().invoke(app, ["record", target, "-o", refs])
 
     wide = osl.bisect(tmp_path / "m.onnx", refs, cause=False)
     given = ["--reference", refs, "-o", str(tmp_path / "culprit"), "--no-cause", "--json"]
@@ -633,7 +633,7 @@ def test_what_a_folded_normalization_reads_is_no_node_that_is_missing(tmp_path):
         warnings.simplefilter("ignore")
         torch.onnx.export(module, (image,), tmp_path / "m.onnx", dynamo=False)
     model = onnx.load(tmp_path / "m.onnx")
-    osl.record(module, tmp_path / "refs", {"input": image.numpy()}, program=False)
+    osl.record(module, tmp_path / "refs", {"input": image.numpy()})
     weight = model.graph.node[0].input[1]
     wrong = osl.set_constant(model, weight, random(4, 3, 3, 3)).model
 
@@ -735,7 +735,7 @@ def factory():
 @pytest.mark.parametrize(
     ("right", "wrong", "blamed"),
     [
-        ("torch.arange(8)", "torch.arange(1, 9)", "wrong constant: Add '/Add'"),
+        ("torch.arange(8)", "torch.arange(1, 9)", "wrong node: Add '/Add'"),
         ("* -1e4", "* -1.0", "wrong node: Add '/blocks/blocks.0/Add_1'"),
         ("+ mask, -1", "+ mask, 1", "wrong node: Softmax '/blocks/blocks.0/Softmax'"),
         ("* 0.25", "", "missing node: Add '/blocks/blocks.0/Add_1'"),

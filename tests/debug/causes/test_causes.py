@@ -96,8 +96,8 @@ def test_the_numbers_of_the_other_model_are_tried_where_its_values_prove_none():
     )
 
     first, second = (culprit.causes[0].sentence for culprit in result.culprits)
-    assert "is zero at [3] of axis 1; with the other model's numbers" in first
-    assert "constant 'b' of Add (@1) differs; with the other model's numbers" in second
+    assert "is zero at [3] of axis 1; with the numbers of the references' model" in first
+    assert "constant 'b' of Add (@1) differs; with the numbers of the references' model" in second
 
 
 def test_a_bias_is_no_normalization_that_is_missing():

@@ -244,7 +244,10 @@ def test_two_constants_of_the_other_model_that_are_exchanged_are_described():
 
     sentence = told(text, {"w": one, "v": two}, {"w": two, "v": one}, x=numbers(4, 16, seed=2))
 
-    assert "'w' of MatMul (@0) and 'v' are exchanged; with the other model's numbers" in sentence
+    assert (
+        "'w' of MatMul (@0) and 'v' are exchanged; with the numbers of the references' model"
+        in sentence
+    )
 
 
 def test_another_normalization_that_was_folded_is_described_by_the_other_model(monkeypatch):
