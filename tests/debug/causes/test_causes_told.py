@@ -231,10 +231,10 @@ def test_the_numbers_of_the_other_model_are_described_as_a_known_mistake(monkeyp
     reversed_ = told(text, {"w": weight[::-1].copy()}, {"w": weight}, **feeds)
 
     assert transposed.startswith(
-        "constant 'w' of MatMul (@0) is transposed; with the other model's"
+        "constant 'w' of MatMul (@0) is transposed; with the numbers of the references' model"
     )
     assert reversed_.startswith(
-        "constant 'w' of MatMul (@0) is reversed along axis 0; with the other"
+        "constant 'w' of MatMul (@0) is reversed along axis 0; with the numbers of the references' model"
     )
 
 
@@ -262,7 +262,10 @@ def test_another_normalization_that_was_folded_is_described_by_the_other_model(m
     exchanged = told(text, turned, {"w": kernel, "b": bias}, **feeds)
 
     assert "'w' is scaled along axis 0 by 0.99 to 0.999" in folded
-    assert "folded normalization (epsilon, variance or scale); with the other model's" in folded
+    assert (
+        "folded normalization (epsilon, variance or scale); with the numbers of the references' model"
+        in folded
+    )
     assert "has its in and out channels exchanged, behind a scale by channel; with" in exchanged
 
 
