@@ -28,6 +28,7 @@ import numpy as np
 import onnxruntime
 import other
 import packaged
+import ported
 import reimplemented
 import rewritten
 import samplewise
@@ -49,6 +50,7 @@ SUBJECTS = {
         *samplewise.SUBJECTS,
         *conditioned.SUBJECTS,
         *reimplemented.SUBJECTS,
+        *ported.SUBJECTS,
     )
 }
 CLOSE = 1e-4  # of the largest number of an output: twenty times what kernels differ by here
