@@ -53,22 +53,41 @@ def pytest_report_header():
 
 
 def pytest_addoption(parser):
-    """Add what writes the list of slow tests."""
+    """Add what chooses one part of the tests, and what writes the list of slow ones."""
     parser.addoption("--measure", action="store_true", help="write tests/slow.txt anew")
+    parser.addoption(
+        "--part",
+        choices=["small", "large"],
+        help="only files that the extra quick is enough for, or the others",
+    )
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not even import slow files, where only quick tests run."""
-    quick = config.option.markexpr == "not slow" and collection_path.match("test_*.py")
-    return True if quick and choosing.is_slow(collection_path) else None
+    """Do not even import the files of the other part, nor slow files, where only quick tests run.
+
+    Each fork of a process that has imported torch takes some 20 ms more, and tests make thousands of forks.
+    """
+    if not collection_path.match("test_*.py"):
+        return None
+    part = "large" if choosing.needed(collection_path) else "small"
+    slow = config.option.markexpr == "not slow" and choosing.is_slow(collection_path)
+    return True if slow or config.option.part not in (None, part) else None
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what is slow; slow files come first, so that none of them is alone at the end."""
+    """Mark what is slow; slow files come first, so that none of them is alone at the end.
+
+    Files that import torch in a test are after those that never do.
+    """
     for item in items:
         if choosing.is_slow(item.path, item.nodeid):
             item.add_marker("slow")
-    items.sort(key=lambda item: not choosing.is_slow(item.path))
+    items.sort(
+        key=lambda item: (
+            bool(choosing.needed(item.path, inside=True)),
+            not choosing.is_slow(item.path),
+        )
+    )
 
 
 def pytest_collection_finish():
@@ -94,7 +113,7 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_terminal_summary(terminalreporter, config):
     """Write which tests are slow, where that is measured."""
-    if config.option.measure:
+    if config.option.measure and config.option.part != "large":  # its files are slow anyway
         reports = [r for found in terminalreporter.stats.values() for r in found]
         timed = [(r.nodeid, r.duration) for r in reports if isinstance(r, pytest.TestReport)]
         choosing.write_slow(timed)

@@ -30,6 +30,7 @@ LARGE = {
     "fsspec": ["aiohttp", "s3fs"],
     "openvino": ["openvino"],
     "distributed": ["distributed"],
+    "onnxsurgeon_lite.recording.torch_recorder": ["torch"],
     "kit.faults": ["torch", "transformers"],
     "kit.browsing": ["playwright", "plotly", "igraph"],
 }
@@ -48,9 +49,9 @@ SKIPPED = rf'importorskip\("({"|".join(map(re.escape, LARGE))})\b'
 @functools.cache
 def needed(path: Path, inside: bool = False) -> set[str]:
     """Return the packages without which no test of a file runs; `inside`: those of single tests, too."""
-    pattern = rf"^\s*{IMPORTED}|{SKIPPED}" if inside else rf"^{IMPORTED}"
-    found = re.findall(pattern, path.read_text(), re.MULTILINE)
-    names = {name for match in found for name in (match if inside else [match]) if name}
+    start, skipped = (r"^\s*", SKIPPED) if inside else ("^", rf"^(?:\w+ = )?pytest\.{SKIPPED}")
+    found = re.findall(f"{start}{IMPORTED}|{skipped}", path.read_text(), re.MULTILINE)
+    names = {name for match in found for name in match if name}
     return {*RUN.get(path.name, ())}.union(*(LARGE[name] for name in names))
 
 

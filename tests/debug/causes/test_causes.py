@@ -18,7 +18,6 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.rotary import missing_rotary
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome
 from onnxsurgeon_lite.debug.computed_references import _Computed
-from onnxsurgeon_lite.recording.torch_recorder import record_module
 
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
 
@@ -1058,6 +1057,7 @@ def test_numbers_that_repeat_along_an_axis_are_one_unknown():
 
 def test_what_follows_the_last_node_is_missing(tmp_path):
     torch = pytest.importorskip("torch")
+    from onnxsurgeon_lite.recording.torch_recorder import record_module
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:

@@ -10,7 +10,6 @@ from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.finding import Finder
 from onnxsurgeon_lite.debug.causes.operations import other_operations
 from onnxsurgeon_lite.debug.causes.wiring import wiring
-from onnxsurgeon_lite.recording.torch_recorder import record_module
 
 
 def named(wrong, right, keep: str, **feeds: np.ndarray) -> str:
@@ -233,6 +232,7 @@ def test_a_normalization_moves_over_a_large_region(monkeypatch):
 
 def test_normalizations_of_query_and_key_are_missing_at_once(tmp_path):
     torch = pytest.importorskip("torch")
+    from onnxsurgeon_lite.recording.torch_recorder import record_module
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:
