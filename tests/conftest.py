@@ -1,5 +1,6 @@
 """What several tests need: a model from text, a runtime, the command, a browser; what is left out without torch."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -168,6 +169,21 @@ def visit(browser):
     with Visit(browser) as visit:
         yield visit
     assert visit.complaints == []
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A folder of packages of onnxruntime-genai's builder, made once for all processes that run tests."""
+    from kit import builder
+
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built"
+    if not shared.exists():
+        own = tmp_path_factory.mktemp("built")
+        builder.built(own)
+        with contextlib.suppress(OSError):  # another process was first
+            own.rename(shared)
+    return shared
 
 
 @pytest.fixture(scope="session")

@@ -331,10 +331,8 @@ class _Floats:
     def _dequantize(self, node: NodeProto) -> Iterator[NodeProto]:
         result = node.output[0]
         # the same scale and zero point: quantizing and back is a rounding, which goes
-        if node.input[0] in self.real and self.grids.get(node.input[0]) == self._key(
-            *node.input[1:]
-        ):
-            yield from self._equals(result, self.real[node.input[0]])
+        if known := self._known(*node.input):
+            yield from self._equals(result, known)
             self.changes.append(node.op_type)
             return
         # a constant: its numbers; an integer that a Gather or the like takes from a constant: that of the
@@ -451,11 +449,14 @@ class _Floats:
 
     def _float(self, name: str, scale: str, zero: str, axis: int = 0) -> str | None:
         """Return the float value of an integer one."""
-        if name in self.real and self.grids.get(name) == self._key(scale, zero):
-            return self.real[name]
         # a constant, or perhaps moved from one
-        own = self._weight(name, self._grid(scale, zero, axis), name, scale)
+        grid = self._grid(scale, zero, axis)
+        own = self._known(name, scale, zero) or self._weight(name, grid, name, scale)
         return own or self._moved_constant(name, scale, zero)
+
+    def _known(self, name: str, scale: str, zero: str = "") -> str | None:
+        """Return the float value of an integer one, if it has that scale and zero point."""
+        return self.real.get(name) if self.grids.get(name) == self._key(scale, zero) else None
 
     def _weight(self, name: str, grid: Grid | None, stored: str, scale: str) -> str | None:
         """Return a new constant with the numbers that stored integers mean; None where these are computed."""

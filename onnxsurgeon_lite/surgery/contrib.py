@@ -56,12 +56,10 @@ def _written() -> Mapping[str, _Written]:
 
 def is_contrib(node: NodeProto) -> bool:
     """Return whether a node's operator is onnxruntime's, and has a function here."""
-    if not any(node.output):
-        return False
-    if node.op_type == "SimplifiedLayerNormalization":
-        # onnxruntime registers this one in ONNX's own domain, too.
-        return node.domain in ("", "ai.onnx", RUNTIME_DOMAIN)
-    return node.domain == RUNTIME_DOMAIN and node.op_type in _written()
+    # onnxruntime registers this one in ONNX's own domain, too
+    is_in_onnx = node.op_type == "SimplifiedLayerNormalization" and is_standard(node)
+    is_its_own = is_in_onnx or node.domain == RUNTIME_DOMAIN
+    return is_its_own and node.op_type in _written() and any(node.output)
 
 
 def in_standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
@@ -155,17 +153,17 @@ def _facts(
     # What is given has its own name as a fact: `? bias :` asks whether the node has that input.
     for names, values in ((written.outputs, node.output), (written.inputs, node.input)):
         found |= {name: True for name, given in zip(names, values, strict=False) if given}
-    for name, given, kind in zip(written.inputs, node.input, types, strict=False):
-        tensor = kind.tensor_type if given and kind is not None else None
+    last = [-1]  # the numbers of the last axis
+    for name, kind in zip(written.inputs, types, strict=False):
+        tensor = None if kind is None else kind.tensor_type
         if tensor is not None and tensor.HasField("shape"):
             found[f"{name}_{len(tensor.shape.dim)}d"] = True  # `x_3d`: the rank of `x`
-        if name == written.inputs[0] and tensor is not None:  # facts about the first input alone
-            found["narrow"] = tensor.elem_type in _NARROW
-            rank = len(tensor.shape.dim)
-            # the last axis by its own number
-            found["other_axis"] = found.get("axis", -1) not in (-1, rank - 1)
         if tensor is not None:
             found[f"{name}_{dtype_name(tensor.elem_type)}"] = True  # `zero_points_uint8`
+        if name == written.inputs[0] and tensor is not None:  # facts about the first input alone
+            found["narrow"] = tensor.elem_type in _NARROW
+            last.append(len(tensor.shape.dim) - 1)
+    found["other_axis"] = found.get("axis", -1) not in last
     return found
 
 
@@ -200,8 +198,6 @@ def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
     if "kv_num_heads" in found:
         heads, own = int(found["num_heads"]), int(found["kv_num_heads"])
         found |= {"all_heads": heads + 2 * own, "group": heads // max(1, own)}
-    # the last axis by its own number: `_facts` knows the rank
-    found["other_axis"] = found.get("axis", -1) != -1
     return found
 
 

@@ -1,11 +1,12 @@
 """The right models: packages of onnxruntime-genai's builder and exports with a cache, of random weights."""
 
 import os
-import subprocess
+import runpy
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -90,10 +91,11 @@ class Step(torch.nn.Module):
         return made.logits, *parts
 
 
-def module_of(family: str) -> torch.nn.Module:
+def module_of(family: str, **settings: object) -> torch.nn.Module:
     """Return an architecture whose weights are random, and large enough that each setting shows."""
     torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**_SIZES | _OF_FAMILY[family])
+    given = {**_SIZES, **_OF_FAMILY[family], **settings}
+    config = getattr(transformers, f"{family}Config")(**given)
     module = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     middle = 0.0 if "Gemma" in family else 1.0
     with torch.no_grad():
@@ -106,10 +108,10 @@ def module_of(family: str) -> torch.nn.Module:
     return module
 
 
-def package(family: str, precision: str, folder: Path) -> Subject:
+def package(family: str, precision: str, folder: Path, **settings: object) -> Subject:
     """Return the package that onnxruntime-genai's builder makes of a checkpoint."""
-    source = folder / "checkpoint"
-    module = module_of(family)
+    source, target = folder / "checkpoint", folder / "package"
+    module = module_of(family, **settings)
     module.save_pretrained(source)
     words = {"<unk>": 0} | {f"w{number}": number for number in range(1, WORDS)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
@@ -117,14 +119,13 @@ def package(family: str, precision: str, folder: Path) -> Subject:
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", bos_token="w1", eos_token="w2"
     ).save_pretrained(source)
-    target = folder / "package"
-    command = "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", target, "-p", precision
-    subprocess.run(
-        [sys.executable, *command, "-e", "cuda" if precision == "fp16" else "cpu"],
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        check=True,
-    )
+    provider = "cuda" if precision == "fp16" else "cpu"  # half precision is built for no CPU
+    words = ["builder", "-i", str(source), "-o", str(target), "-p", precision, "-e", provider]
+    with (
+        mock.patch.object(sys, "argv", words),
+        mock.patch.dict(os.environ, HF_HUB_OFFLINE="1"),
+    ):
+        runpy.run_module("onnxruntime_genai.models.builder", run_name="__main__")
     close = {"fp32": 1e-4, "fp16": 2e-2, "int4": 1e-3}[precision]
     return Subject(f"{family} {precision}", target / "model.onnx", module, source, close)
 

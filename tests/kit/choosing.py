@@ -31,6 +31,7 @@ LARGE = {
     "openvino": ["openvino"],
     "distributed": ["distributed"],
     "onnxsurgeon_lite.recording.torch_recorder": ["torch"],
+    "onnxruntime_genai": ["torch", "transformers", "onnxruntime_genai"],
     "kit.faults": ["torch", "transformers"],
     "kit.browsing": ["playwright", "plotly", "igraph"],
 }

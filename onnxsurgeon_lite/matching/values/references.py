@@ -42,6 +42,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _SHOWN = 5  # values in one note
 _COUNTED = re.compile(r"val_\d+|\d+")  # names that an exporter counts
+_CACHED = re.compile(r"(\d+)\W+(key|value)")  # `[layers][1][keys]`, `present.1.key`
 _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
 """Operators that a quantizer merges with the Relu after them."""
 
@@ -287,8 +288,11 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
     # the right order, or outputs that are no permutation of each other
     if list(held) == list(index.outputs) or sorted(held) != sorted(index.outputs):
         return ""
-    if all(name.endswith(f"[{value}]") for name, value in pairs):
-        return ""  # a dict has no order
+    if all(
+        name.endswith(f"[{value}]") or [] != _CACHED.findall(name) == _CACHED.findall(value)
+        for name, value in pairs
+    ):
+        return ""  # a dict has no order, nor has a cache by layers
     order = ", ".join(f"{name!r} at {output!r}" for name, output in pairs)
     return f"the outputs are not in the order of what is compared with them: {order}"
 

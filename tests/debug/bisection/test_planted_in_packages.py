@@ -1,20 +1,14 @@
 """Faults of `scripts/packages` in a small package: each has a cause whose repair holds on fresh texts."""
 
-import numpy as np
-import onnxruntime
 import pytest
 
 import onnxsurgeon_lite as osl
 from kit import packages
-from kit.planted import FAULTS
+from kit.planted import HOW, TEXT, repaired
 from kit.versions import STURDY_ATTENTION
 from onnxsurgeon_lite.runtime.session import Runtime
 
 pytestmark = STURDY_ATTENTION
-
-CACHE = [f"{layer}.{part}" for layer in (0, 1) for part in ("key", "value")]
-HOW = {"decode": {"logits": "input_ids"}, "sequence": {"present.*": "past_key_values.*"}}
-PROMPT, STEPS = 7, 5
 
 
 @pytest.fixture(scope="module")
@@ -23,23 +17,6 @@ def right(tmp_path_factory):
     place = tmp_path_factory.mktemp("right") / "model.onnx"
     osl.save(packages.decoder(packages.checkpoint()), place)
     return place
-
-
-def decoded(place, seed):
-    """All outputs at a text and at each step behind it."""
-    session = onnxruntime.InferenceSession(str(place))
-    names = [each.name for each in session.get_outputs()]
-    tokens = np.random.default_rng(seed).integers(0, packages.VOCABULARY, (1, PROMPT + STEPS))
-    empty = np.zeros((1, packages.KV_HEADS, 0, packages.HEAD), np.float32)
-    cache, found, new = {f"past_key_values.{name}": empty for name in CACHE}, [], tokens[:, :PROMPT]
-    for count in range(PROMPT, PROMPT + STEPS):
-        mask = np.ones((1, count), np.int64)
-        made = session.run(None, {"input_ids": new, "attention_mask": mask, **cache})
-        found += made
-        held = dict(zip(names, made, strict=True))
-        cache = {f"past_key_values.{name}": held[f"present.{name}"] for name in CACHE}
-        new = tokens[:, count : count + 1]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -57,30 +34,14 @@ def decoded(place, seed):
 def test_a_fault_is_named_and_its_repair_decodes_fresh_texts_as_the_right_model(
     name, right, tmp_path
 ):
-    wrong, planted = tmp_path / "wrong.onnx", osl.load(right).materialize()
-    assert any(fault.plant(planted) for fault in FAULTS if fault.name == name)
-    osl.save(planted, wrong)
-    feeds, step = {"input_ids": np.array([[3, 17, 5, 40, 2, 30, 11]])}, tmp_path / "step.npz"
-
-    found = osl.compare_sets(wrong, right, feeds, steps=8, step_feeds=step, **HOW)
-    given = None if found.match else step  # a small error changes no token
-    result = osl.bisect(wrong, against=right, feeds=given, repair=tmp_path / "repaired.onnx")
-
-    assert result.verdict == "mismatch"
-    assert result.repair.verdict == "agrees"
-    for seed in (1, 2):
-        for made, known in zip(
-            decoded(tmp_path / "repaired.onnx", seed), decoded(right, seed), strict=True
-        ):
-            np.testing.assert_allclose(made, known, atol=1e-4 * np.abs(known).max())
+    repaired(name, right, tmp_path)
 
 
 def test_a_right_package_has_no_culprit(right, tmp_path):
     packed = tmp_path / "other.onnx"
     osl.save(packages.decoder(packages.checkpoint()), packed)
-    feeds = {"input_ids": np.array([[3, 17, 5, 40, 2, 30, 11]])}
 
-    assert osl.compare_sets(packed, right, feeds, steps=8, **HOW).match
+    assert osl.compare_sets(packed, right, TEXT, steps=8, **HOW).match
     assert osl.bisect(packed, against=right).verdict == "agrees"
 
 
