@@ -11,6 +11,7 @@ A page's blocks run in order and share the folder:
 In an output, `...` stands for anything, and a number for every number that rounding cannot tell from it.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -21,6 +22,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from kit import warm
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -69,6 +72,12 @@ for line in sys.stdin:
 SESSIONS = {"python": SCRIPT, "ipython": NOTEBOOK}
 
 
+@functools.cache
+def commands(variables: tuple[tuple[str, str], ...]) -> warm.Commands:
+    """What runs the commands of all pages."""
+    return warm.Commands(dict(variables))
+
+
 class Reader:
     """Someone who works through a page, in a folder of their own."""
 
@@ -112,8 +121,15 @@ class Reader:
         return whole
 
     def _command(self, command: re.Match[str]) -> str:
+        said = self._run(command[1])
+        return f"$ {command[1]}\n{shown(command[2], self._said(said), self.anew)}"
+
+    def _run(self, line: str) -> str:
+        """What a line prints: run by a shell, or without one where that is the same."""
+        if words := warm.simple(line):
+            return commands(tuple(self.environment.items())).run(words, self.folder)
         done = subprocess.run(
-            ["bash", "-c", command[1]],
+            ["bash", "-c", line],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -122,7 +138,7 @@ class Reader:
             text=True,
             check=False,
         )
-        return f"$ {command[1]}\n{shown(command[2], self._said(done.stdout), self.anew)}"
+        return done.stdout
 
     def _said(self, text: str) -> str:
         """With a folder that is always the same."""

@@ -24,7 +24,7 @@ def test_every_case_is_saved_byte_for_byte(tmp_path):
         assert same, name
 
 
-# Models of a hundred nodes take minutes; two or three values of each keep the suite short.
+# Models of a hundred nodes take minutes; two values of each keep the suite short.
 EVERY_CUT = bool(os.environ.get("EVERY_CUT"))
 
 
@@ -34,7 +34,7 @@ def cut_at_values(runtime: Runtime, model: Model, feeds: list[str], whole) -> li
     index = GraphIndex.of(model)
     wrong = []
     inner = [value for value in index.producer if value not in index.outputs]
-    for value in inner[:: 1 if EVERY_CUT else len(inner) // 3 + 1]:
+    for value in inner[:: 1 if EVERY_CUT else len(inner) // 2 + 1]:
         upper = Extract((), (value,)).apply(model).model
         upper.proto.graph.output[0].ClearField("type")
         kept = outcome(runtime, upper, feeds, [], [value])
@@ -73,7 +73,8 @@ def cut_all(names: list[str], path) -> dict[str, list[str] | None]:
 
 
 def test_both_halves_of_every_cut_give_the_whole(tmp_path):
-    names = [name for name, case in cases().items() if not ops_of(case.model) & RANDOM]
+    several = {name: case for name, case in cases().items() if len(case.model.graph.node) > 1}
+    names = [name for name, case in several.items() if not ops_of(case.model) & RANDOM]
 
     with ThreadPoolExecutor(2) as pool:
         halves = [(names[i::2], tmp_path / f"{i}.onnx") for i in range(2)]
@@ -84,4 +85,4 @@ def test_both_halves_of_every_cut_give_the_whole(tmp_path):
     ran = {name: values for name, values in found if values is not None}
     wrong = {name for name, values in ran.items() if values}
     assert wrong == ROUNDED if EVERY_CUT else wrong <= ROUNDED
-    assert len(ran) > 1200
+    assert len(ran) > 350
