@@ -19,7 +19,7 @@ from functools import partial
 from io import BufferedRWPair
 from itertools import chain
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
 from onnx import (
@@ -35,7 +35,7 @@ from onnx import (
     version_converter,
 )
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, SurgeonError
 from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.graph.operators import register_for
 from onnxsurgeon_lite.guard import end_with_parent, guarded
@@ -54,6 +54,7 @@ _ALARM = -14  # the exit code by SIGALRM
 _WORKER = Path(__file__).with_name("native_worker.py")
 
 Work = Callable[..., bytes]
+T = TypeVar("T")
 
 
 class RejectedError(Exception):
@@ -94,8 +95,8 @@ def open_sizes(kind: TypeProto, names: bool = False) -> None:
 def begin() -> None:
     """Fork now: a fork that is made later holds what is loaded until then."""
     # a fork is a snapshot: forked early, it holds little memory
-    if HAS_FORK and not hasattr(_forks, "serves"):
-        _idle().extend(_Fork() for _ in range(_MOST - len(_idle())))
+    if HAS_FORK and not _forks.serves:
+        _forks.idle.extend(Fork() for _ in range(_MOST - len(_forks.idle)))
 
 
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
@@ -135,29 +136,53 @@ def evaluated(model: ModelProto, most: int) -> GraphProto | None:
     return _graph(found) if found else None
 
 
-def begin_together(what: str, work: Callable[[], bytes], size: int = 0) -> Callable[[], bytes]:
+def begin_together(
+    what: str,
+    work: Callable[..., T],
+    *arguments: object,
+    size: int = 0,
+    kept: "list[Fork] | None" = None,
+) -> Callable[[], T]:
     """Start work in a fork of its own; return what waits for its result.
 
     What the work asks of ONNX is done there, not asked for one by one.
 
     Args:
         size: bytes of the models that it works on; more of them may take more.
+        kept: the forks that do this work again and again: they know what was known when they were made.
 
     What waits raises:
         RejectedError: the work raised.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
     # a fork does its own work itself, without a second fork
-    if hasattr(_forks, "serves") or not HAS_FORK:
-        return partial(_here, work)
+    if _forks.serves or not HAS_FORK:
+        return partial(_here, work, *arguments)
     limits = allowed(size)
-    _forks.work = work
-    try:
-        # by this thread: one that goes on meanwhile might hold a lock that the fork needs
-        fork = _Fork()
-    finally:
-        del _forks.work
-    return partial(_answer, what, _asked(fork, _own_work, (), limits), limits)
+    # by this thread: one that goes on meanwhile might hold a lock that the fork needs
+    fork = (kept.pop() if kept else Fork(work)).ask(_own_work, arguments, limits)
+    return lambda: pickle.loads(_answer(what, fork, limits, kept))
+
+
+def begin_beside(
+    what: str, work: Callable[[], T], size: int, otherwise: Callable[[], T]
+) -> Callable[[], T]:
+    """Start work in a fork; return what waits for its result.
+
+    Args:
+        what: what limits call it.
+        size: bytes of the models that it works on.
+        otherwise: gives a result where the fork has none: it crashed, or reached a limit.
+    """
+    answer = begin_together(what, work, size=size)
+
+    def wait() -> T:
+        try:
+            return answer()
+        except (SurgeonError, RejectedError):
+            return otherwise()
+
+    return wait
 
 
 def _model(encoded: bytes) -> ModelProto:
@@ -256,9 +281,8 @@ def _evaluate(model: bytes, most: int) -> bytes:
     return _encoded(GraphProto(name="results", initializer=tensors))
 
 
-def _own_work() -> bytes:
-    work: Callable[[], bytes] = _forks.work
-    return work()
+def _own_work(*arguments: object) -> bytes:
+    return pickle.dumps(_forks.work(*arguments))
 
 
 def _encoded(message: Message) -> bytes:
@@ -312,30 +336,34 @@ def _allowed(seconds: float, memory: int) -> Iterator[None]:
 # the caller and its fork
 
 
-class _Fork:
-    """A forked process that works for one thread: the system ends it with that thread."""
+class Fork:
+    """A forked process that works for one thread: the system ends it with that thread.
 
-    def __init__(self) -> None:
+    Args:
+        work: what it can be asked for besides, although it cannot be pickled.
+    """
+
+    def __init__(self, work: Callable[..., object] = bytes) -> None:
         here, there = socket.socketpair()
         with there:
             # a fork of this process inherits the object, but must not use the connection
             self.caller = os.getpid()
             self.process = _forked()
             if not self.process:
+                _forks.work = work
                 _work_for(self.caller, there)
         self._connect(here)
 
     def _connect(self, connection: socket.socket) -> None:
-        self._socket, self._stream = connection, connection.makefile("rwb")
+        self._socket, self.stream = connection, connection.makefile("rwb")
 
-    def ask(self, request: bytes, seconds: float) -> None:
-        """Send a request."""
-        self._socket.settimeout(max(seconds, _LEAST))
-        _send(self._stream, request)
-
-    def reply(self) -> bytes:
-        """Return the reply; b'' if there is none."""
-        return _received(self._stream)
+    def ask(self, work: Work, arguments: tuple[object, ...], limits: tuple[float, int]) -> "Fork":
+        """Ask for work; one that died does not answer."""
+        request = pickle.dumps((work, arguments) + limits)
+        with contextlib.suppress(OSError):  # the missing answer is noticed in `_answer`
+            self._socket.settimeout(max(limits[0], _LEAST))
+            _send(self.stream, request)
+        return self
 
     def lives(self) -> bool:
         """Return whether it can be asked, by this process."""
@@ -347,7 +375,7 @@ class _Fork:
     def end(self) -> int:
         """End the process; return its exit code, negative for a signal."""
         with contextlib.suppress(OSError):
-            self._stream.close()
+            self.stream.close()
         self._socket.close()
         return self._end_process() if self.caller == os.getpid() else 0
 
@@ -361,25 +389,39 @@ class _Fork:
         return 0
 
     def __del__(self) -> None:
-        if hasattr(self, "_stream"):  # a signal can come before
+        if hasattr(self, "stream"):  # a signal can come before
             self.end()
 
 
-_forks = threading.local()  # each thread has forks of its own
+class _Forks(threading.local):
+    """The forks of a thread: those that wait for work, and those that work, with what they do.
+
+    Attributes:
+        serves: this process is a fork itself, with this work of its own.
+    """
+
+    serves = False
+
+    def __init__(self) -> None:
+        self.idle = list[Fork]()
+        self.begun = list[tuple[Fork, Work, tuple[object, ...]]]()
+
+
+_forks = _Forks()
 
 
 def _begin(work: Work, *arguments: object) -> None:
     """Ask a fork for what `apart` will ask for, if nothing goes wrong; what was begun long ago is given up."""
-    if not hasattr(_forks, "serves"):
-        begun = _begun()
+    if not _forks.serves:
+        begun = _forks.begun
         # of those that were begun, only the newest is kept: it may still be asked for
         del begun[: 1 - _MOST]
-        begun.append((_asked(_free_fork(), work, arguments, _limits(arguments)), work, arguments))
+        begun.append((_free_fork().ask(work, arguments, _limits(arguments)), work, arguments))
 
 
-def _asked_already(work: Work, arguments: tuple[object, ...]) -> _Fork | None:
+def _asked_already(work: Work, arguments: tuple[object, ...]) -> Fork | None:
     """Return the fork that was asked for this already."""
-    begun = _begun()
+    begun = _forks.begun
     for place, (fork, *asked) in enumerate(begun):
         # compared by work and arguments: a caller that asks for the same gets the answer that was begun
         if asked == [work, arguments]:
@@ -388,7 +430,7 @@ def _asked_already(work: Work, arguments: tuple[object, ...]) -> _Fork | None:
     return None
 
 
-class _Spawned(_Fork):
+class _Spawned(Fork):
     """A process that is spawned for the same, where the system has no fork."""
 
     def __init__(self) -> None:
@@ -414,25 +456,13 @@ class _Spawned(_Fork):
         return self._started.wait()
 
 
-def _free_fork() -> _Fork:
-    idle = _idle()
+def _free_fork() -> Fork:
+    idle = _forks.idle
     while idle:
         fork = idle.pop()
         if fork.lives():
             return fork
-    return _Fork() if HAS_FORK else _Spawned()
-
-
-def _idle() -> list[_Fork]:
-    """Return the forks that wait for work."""
-    found: list[_Fork] = vars(_forks).setdefault("idle", [])
-    return found
-
-
-def _begun() -> list[tuple[_Fork, Work, tuple[object, ...]]]:
-    """Return the forks that work, and at what."""
-    found: list[tuple[_Fork, Work, tuple[object, ...]]] = vars(_forks).setdefault("begun", [])
-    return found
+    return Fork() if HAS_FORK else _Spawned()
 
 
 def _limits(arguments: tuple[object, ...]) -> tuple[float, int]:
@@ -447,28 +477,22 @@ def apart(what: str, work: Work, *arguments: object) -> bytes:
         RejectedError: it raised.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
-    if hasattr(_forks, "serves"):
+    if _forks.serves:
         return _here(work, *arguments)
     limits = _limits(arguments)
     # else a new question
-    fork = _asked_already(work, arguments) or _asked(_free_fork(), work, arguments, limits)
+    fork = _asked_already(work, arguments) or _free_fork().ask(work, arguments, limits)
     return _answer(what, fork, limits)
 
 
-def _asked(
-    fork: _Fork, work: Work, arguments: tuple[object, ...], limits: tuple[float, int]
-) -> _Fork:
-    """Ask a fork for work; one that died does not answer."""
-    with contextlib.suppress(OSError):  # the missing answer is noticed in `_answer`
-        fork.ask(pickle.dumps((work, arguments) + limits), limits[0])
-    return fork
-
-
-def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
+def _answer(
+    what: str, fork: Fork, limits: tuple[float, int], kept: list[Fork] | None = None
+) -> bytes:
     """Return what a fork answers; raises like `apart`."""
+    idle = _forks.idle if kept is None else kept
     (seconds, memory), reply, code, late = limits, b"", 0, False
     try:
-        reply = fork.reply()
+        reply = _received(fork.stream)
     except TimeoutError:
         late = True
     except OSError:
@@ -476,8 +500,8 @@ def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
     finally:
         if not reply:  # without an answer the fork is of no use any more
             code = fork.end()
-        elif len(_idle()) < _MOST:  # it waits for the next question
-            _idle().append(fork)
+        elif len(idle) < _MOST:  # it waits for the next question
+            idle.append(fork)
     kind, found = reply[: len(_DONE)], reply[len(_DONE) :]
     if late or code == _ALARM:  # the caller's clock or the fork's own alarm
         raise RuntimeTimeout(
@@ -495,7 +519,7 @@ def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
     return found
 
 
-def _here(work: Work, *arguments: object) -> bytes:
+def _here(work: Callable[..., T], *arguments: object) -> T:
     """Return what work returns, in the fork that asks for it."""
     try:
         return work(*arguments)
@@ -521,6 +545,7 @@ def _forked() -> int:
 def _work_for(caller: int, connection: socket.socket) -> NoReturn:
     """Be the fork."""
     gc.freeze()  # what is garbage of the caller stays: a session would wait for threads that are not here
+    gc.enable()  # it may work for long
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what Ctrl-C means
         # handlers of the caller make no sense here

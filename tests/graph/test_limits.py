@@ -142,6 +142,24 @@ def test_what_is_begun_ahead_ends_at_its_limit_though_nobody_asks_for_it():
         native.apart("the thing", hang)
 
 
+def test_a_fork_that_is_kept_works_again_with_what_it_knew_until_it_dies():
+    known, kept = [1], []
+
+    def add(number: int) -> tuple[int, int]:
+        return os.getpid(), known[0] + number
+
+    first, found = native.begin_together("adding", add, 1, kept=kept)()
+    known[0] = 5
+    again, found_again = native.begin_together("adding", add, 2, kept=kept)()
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(RuntimeCrash):
+        native.begin_together("adding", add, 3, kept=kept)()
+    _, found_anew = native.begin_together("adding", add, 3, kept=kept)()
+
+    assert first == again != os.getpid()
+    assert (found, found_again, found_anew) == (2, 3, 8)
+
+
 def test_a_fork_leaves_the_garbage_of_its_parent_alone(tmp_path):
     """A session that the parent is done with waits for its threads, which are not in the fork."""
 

@@ -617,11 +617,11 @@ def test_holes_stay_holes_and_are_not_read(tmp_path):
         status = (out / name).stat()
         assert status.st_size == size
         assert status.st_blocks < 1000
-    assert diff(load(source), load(out / "gathered.onnx")).same
+    # fingerprints, because a comparison reads the holes
     prints = {
         each.fingerprint
-        for name in ("same", "gathered")
-        for each in list_data(load(out / f"{name}.onnx"))
+        for path in (source, out / "same.onnx", out / "gathered.onnx")
+        for each in list_data(load(path))
     }
     assert len(prints) == 1
 

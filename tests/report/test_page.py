@@ -327,7 +327,7 @@ def test_a_graph_is_drawn_here_where_a_fork_fails(monkeypatch, written):
     def refuse():
         raise RejectedError("no memory")
 
-    monkeypatch.setattr("onnxsurgeon_lite.graph.beside.begin_together", lambda *_: refuse)
+    monkeypatch.setattr("onnxsurgeon_lite.graph.native.begin_together", lambda *_, **__: refuse)
     indexes = [GraphIndex.of(osl.load(path)) for path in (WHOLE, FAULTY)]
 
     parts = Sight(indexes).graphs(2)

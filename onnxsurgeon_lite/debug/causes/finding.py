@@ -383,7 +383,7 @@ class Finder:
         """Return the families, and those that other packages bring."""
         more, broken = brought(HYPOTHESES)
         self.result.notes += [line for line in broken if line not in self.result.notes]
-        return [*FAMILIES, *(self._guarded(*each) for each in more.items())]
+        return list(FAMILIES) + [self._guarded(name, family) for name, family in more.items()]
 
     def _guarded(self, name: str, family: object) -> Family:
         """Return a family of another package; where it fails, it is left out."""
@@ -501,9 +501,10 @@ class Finder:
         regions = (self.index.ancestors(c.outputs, stop=c.inputs) for c in culprits)
         made = self.index.made_by(set(chain.from_iterable(regions)))
         least = min(2, len(culprits))
-        for sentence, steps in moved_norms(self.index, made, narrow=least < 2) if culprits else ():
+        moved = moved_norms(self.index, made, narrow=least < 2) if culprits else ()
+        for sentence, steps, index in moved:
             # one edit must make two culprits right; one alone must have many different numbers
-            right = self.proof.right_after(steps, culprits)
+            right = self.proof.right_in(index, culprits)
             proved = len(right) >= least and (least > 1 or self.proof.says_much(culprits[0]))
             explained = [c for c in culprits if proved and c.value in right]
             for culprit in explained:
@@ -566,7 +567,7 @@ class Finder:
         place = there.around.place(node)
         for cause in there._search(place, node, self._families()) if place else ():
             steps = tuple(merged(tuple(first) + cause.steps))
-            if culprit.value in self.proof.right_after(steps, [culprit]):
+            if culprit.value in self.proof.right_in(edited_by(steps, self.index), [culprit]):
                 sentence = f"{cause.sentence}, once the other causes are repaired"
                 return replace(_with(self.index, cause, steps), sentence=sentence, mistake=())
         return None

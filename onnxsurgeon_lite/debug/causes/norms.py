@@ -270,8 +270,10 @@ class _Move:
 
 def moved_norms(
     index: GraphIndex, values: Collection[str], narrow: bool
-) -> Iterator[tuple[str, Edits]]:
-    """Yield (what is wrong, edits) of normalizations at residual branches: of some values, of all, of one, of two.
+) -> Iterator[tuple[str, Edits, GraphIndex]]:
+    """Yield (what is wrong, edits, the model with them) of normalizations at residual branches.
+
+    They are those of some values, all, each alone, and two neighbors.
 
     Args:
         narrow: only several of those values together: one culprit says little of one, and nothing of others.
@@ -290,10 +292,10 @@ def moved_norms(
             made = [move.norm.made for move in several]
             if made not in tried and not (narrow and len(made) == 1):
                 tried.append(made)
-                edits = _one_after_the_other(index, [move.norm.root for move in several])
+                edits, edited = _one_after_the_other(index, [move.norm.root for move in several])
                 if edits:
                     verb = "are" if len(made) > 1 else "is"
-                    yield f"{_titles(index, made)} {verb} {how}; moved there", edits
+                    yield f"{_titles(index, made)} {verb} {how}; moved there", edits, edited
 
 
 def _titles(index: GraphIndex, made: Sequence[str]) -> str:
@@ -307,21 +309,24 @@ def _titles(index: GraphIndex, made: Sequence[str]) -> str:
     return " and ".join(titles)
 
 
-def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> Edits:
-    """Return the edits that move several normalizations, each found in the graph that the last one left."""
+def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> tuple[Edits, GraphIndex]:
+    """Return the edits that move several normalizations, each found in the graph that the last one left, and the last.
+
+    There are none if one of them cannot be moved.
+    """
     edits: Edits = ()
     # each move changes what the next normalization reads: find that anew
     for root in roots:
         norm = _norm_at(index, index.producer[root])
-        move = None if norm is None else _move(index, norm)
-        if move is None:
-            return ()
+        move = norm and _move(index, norm)
+        if not move:
+            return (), index
         edits += move.edits
         try:
             index = edited_by(move.edits, index)
         except SurgeonError:
-            return ()
-    return edits
+            return (), index
+    return edits, index
 
 
 def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:

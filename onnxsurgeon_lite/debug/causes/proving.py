@@ -125,14 +125,11 @@ class Proof:
             return False
         return True
 
-    def right_after(
-        self, steps: Sequence[Pass], culprits: Sequence[Culprit]
-    ) -> dict[str, Comparison]:
-        """Return the culprits' values that edits make right; nothing where a value behind an edit is wrong then."""
+    def right_in(self, index: GraphIndex, culprits: Sequence[Culprit]) -> dict[str, Comparison]:
+        """Return the culprits' values that an edited model makes right; nothing where one behind an edit is wrong."""
         old = {node.output[0]: list(node.input) for node in self.index.nodes}
         found = dict[str, Comparison]()
         try:
-            index = edited_by(steps, self.index)
             # nodes that the edits put in or make read something else
             nodes = enumerate(index.nodes)
             fresh = [n for n, node in nodes if old.get(node.output[0]) != list(node.input)]

@@ -1,7 +1,6 @@
 """Try hypotheses at a place: edited copies run side by side in one session, without those that it would refuse."""
 
 import math
-import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from itertools import chain, islice
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.windows import GIVEN, IS_GIVEN, Windows, switched
 from onnxsurgeon_lite.debug.journal import Journal, digest
@@ -104,6 +103,7 @@ class Bench:
     _fed: dict[str, str] = field(default_factory=dict)
     _same: set[bytes] = field(default_factory=set)
     _later: dict[str, Hypothesis] = field(default_factory=dict)
+    _forks: list[native.Fork] = field(default_factory=list)
 
     @cached_property
     def _windows(self) -> Windows:
@@ -124,6 +124,7 @@ class Bench:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._forks.clear()
         with suppress(RuntimeFailure):
             self.place.runtime.forget(self._fed.values())
 
@@ -166,9 +167,8 @@ class Bench:
         evidence = self.place.evidence
         if hypothesis.known:
             return False
-        return self.says_little(evidence.bits) or self.says_little(
-            evidence.passed(hypothesis.edits)
-        )
+        little = self.says_little(evidence.bits)
+        return little or self.says_little(evidence.passed(hypothesis.edits))
 
     def says_little(self, bits: float) -> bool:
         return bits < math.log2(max(1, self.tried)) + _SURE
@@ -228,9 +228,8 @@ class Bench:
         if not batch:
             return None
         # a fork edits them while the runtime computes
-        waiting = native.begin_together(
-            "an edit", lambda: pickle.dumps(list(map(self._copy, batch)))
-        )
+        edits, closed = [hypothesis.edits for hypothesis in batch], self._windows.closed
+        waiting = native.begin_together("an edit", self._edited, edits, closed, kept=self._forks)
 
         def wait() -> list[Edited]:
             try:
@@ -239,21 +238,25 @@ class Bench:
                 half = len(batch) // 2
                 parts = (batch[:half], batch[half:]) if half else ()
                 return [copy for p in parts if (there := self._begun(p)) for copy in there()]
-            copies = zip(batch, pickle.loads(made), strict=True)
             return [
                 Edited(hypothesis, ModelProto.FromString(encoded), is_window)
-                for hypothesis, (encoded, is_window) in copies
+                for hypothesis, (encoded, is_window) in zip(batch, made, strict=True)
                 if encoded
             ]
 
         return wait
 
-    def _copy(self, hypothesis: Hypothesis) -> tuple[bytes, bool]:
+    def _edited(self, edits: Iterable[Edits], closed: bool) -> list[tuple[bytes, bool]]:
+        """Return a copy with each of some edits; a fork does it, whose windows are as open as they were before."""
+        self._windows.closed = closed
+        return list(map(self._copy, edits))
+
+    def _copy(self, edits: Edits) -> tuple[bytes, bool]:
         """Return (the place or a window of it, edited, whether it is a window); nothing if no node takes the edit."""
-        window, whole = self._windows.around(hypothesis.edits), self.place.index.model
+        window, whole = self._windows.around(edits), self.place.index.model
         for model in (whole,) if window is None else (window, whole):
             with suppress(SurgeonError):
-                result = Pipeline(hypothesis.edits).apply(model)
+                result = Pipeline(edits).apply(model)
                 if result.changed and not (
                     self._same and refused(self.place, result.model, self._same)
                 ):

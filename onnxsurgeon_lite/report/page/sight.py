@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.graph.beside import begin
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import begin_beside
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
 from onnxsurgeon_lite.report.page.graph import graph_parts, is_alike
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred
@@ -78,7 +78,7 @@ def _begin_drawing(index: GraphIndex) -> Callable[[], GraphPart]:
     def drawn() -> GraphPart:
         return graph_parts(index, title_of(index), typed=partial(inferred, index))[0]
 
-    return begin("a drawing", drawn, index.model.proto.ByteSize(), otherwise=drawn)
+    return begin_beside("a drawing", drawn, index.model.proto.ByteSize(), otherwise=drawn)
 
 
 def title_of(index: GraphIndex) -> str:

@@ -7,8 +7,8 @@ from functools import partial
 from itertools import chain
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.beside import begin
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import begin_beside
 from onnxsurgeon_lite.graph.text import type_text
 
 Texts = Mapping[str, str]
@@ -47,7 +47,7 @@ def begin_types(index: GraphIndex) -> Callable[[], Texts]:
     if has_bodies(index):
         return here
     size = index.model.proto.ByteSize()
-    return begin("type inference", here, size, otherwise=lambda: texts(index))
+    return begin_beside("type inference", here, size, otherwise=lambda: texts(index))
 
 
 def inferred(index: GraphIndex) -> Texts:

@@ -51,7 +51,7 @@ def test_a_loop_that_hangs_is_named_with_its_trip_count_and_its_reproducer_hangs
     assert "outputs agree" not in str(result)
     assert result.reproduce[0] == "python"
     with pytest.raises(subprocess.TimeoutExpired):
-        subprocess.run([sys.executable, tmp_path / "out" / "repro.py"], timeout=5, check=False)
+        subprocess.run([sys.executable, tmp_path / "out" / "repro.py"], timeout=3, check=False)
 
 
 def test_what_looks_for_nan_names_the_loop_that_hangs(hanging, tmp_path):
