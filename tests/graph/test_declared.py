@@ -111,7 +111,7 @@ def test_two_inferences_at_a_time_are_answered_each():
     ]
 
     waiting = [begin_infer(model, {last}) for model in models]
-    assert len(native._begun()) == 2  # the first one is given up, and asked for anew
+    assert len(native._forks.begun) == 2  # the first one is given up, and asked for anew
     found = [wait({last})[last] for wait in waiting]
 
     assert found == [infer(model, {last})[last] for model in models]
