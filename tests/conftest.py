@@ -76,7 +76,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what is slow; slow files come first, so that none of them is alone at the end.
+    """Mark what is slow; long and slow files come first, so that none of them is alone at the end.
 
     Files that import torch in a test are after those that never do.
     """
@@ -85,6 +85,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
     items.sort(
         key=lambda item: (
+            item.path.name not in choosing.LONG,
             bool(choosing.needed(item.path, inside=True)),
             not choosing.is_slow(item.path),
         )

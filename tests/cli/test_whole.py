@@ -215,26 +215,6 @@ def test_new_references_are_there_whole_or_not_at_all(folder):
     check_every_fault(folder, lambda: save_tensors("new", tensors(1)), state)
 
 
-def test_recordings_of_torch_are_whole_whatever_ends_them(folder):
-    torch = pytest.importorskip("torch")
-    from onnxsurgeon_lite.recording import torch_recorder
-
-    def write(value: int) -> None:
-        with torch_recorder._Folder(Path("refs")) as writer:
-            for name, array in tensors(value).items():
-                writer.add(name, torch.from_numpy(array), {})
-
-    def state() -> object:
-        stored = open_references("refs")
-        return {name: np.asarray(stored.read(name)).tobytes() for name in stored}
-
-    write(1)
-    write(2)
-
-    check_every_fault(folder, lambda: write(9), state)
-    assert len(list(Path("refs").iterdir())) == 2
-
-
 def test_a_reproducer_is_whole_whatever_ends_its_writing(folder):
     model = load("m.onnx")
     feeds = {"x": np.ones((1, 16), np.float32)}
@@ -519,3 +499,23 @@ def test_who_writes_into_a_folder_waits_for_who_removes_from_it(folder):
             written.result(60)
 
     assert not Path("out.onnx").exists()
+
+
+def test_recordings_of_torch_are_whole_whatever_ends_them(folder):
+    torch = pytest.importorskip("torch")
+    from onnxsurgeon_lite.recording import torch_recorder
+
+    def write(value: int) -> None:
+        with torch_recorder._Folder(Path("refs")) as writer:
+            for name, array in tensors(value).items():
+                writer.add(name, torch.from_numpy(array), {})
+
+    def state() -> object:
+        stored = open_references("refs")
+        return {name: np.asarray(stored.read(name)).tobytes() for name in stored}
+
+    write(1)
+    write(2)
+
+    check_every_fault(folder, lambda: write(9), state)
+    assert len(list(Path("refs").iterdir())) == 2

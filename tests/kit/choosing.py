@@ -43,6 +43,8 @@ RUN = {
     "test_page.py": ["plotly", "igraph"],
     "test_attribution.py": ["torch", "captum"],
 }
+# The longest files that need more than the extra `quick`.
+LONG = {"test_pages.py", "test_shape_exports.py", "test_faults.py", "test_trust.py"}
 IMPORTED = rf"(?:import|from) ({'|'.join(map(re.escape, LARGE))})\b"
 SKIPPED = rf'importorskip\("({"|".join(map(re.escape, LARGE))})\b'
 

@@ -1055,31 +1055,6 @@ def test_numbers_that_repeat_along_an_axis_are_one_unknown():
     assert "is zero everywhere; solved for" in result.culprits[0].causes[0].sentence
 
 
-def test_what_follows_the_last_node_is_missing(tmp_path):
-    torch = pytest.importorskip("torch")
-    from onnxsurgeon_lite.recording.torch_recorder import record_module
-
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = torch.nn.Linear(8, 5)
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            return self.fc(x).sigmoid()
-
-    net, feeds = Net(), {"x": numbers(4, 8)}
-    record_module(net, (torch.tensor(feeds["x"]),), folder=tmp_path / "refs", input_names=["x"])
-    weights = {"w": net.fc.weight.detach().numpy(), "b": net.fc.bias.detach().numpy()}
-    wrong = model(
-        "g (float[4,8] x) => (float[4,5] y) { y = Gemm <transB = 1> (x, w, b) }", **weights
-    )
-
-    result = osl.bisect(wrong, tmp_path / "refs", feeds=feeds)
-
-    assert result.verdict == "mismatch"
-    assert "Sigmoid is missing behind Gemm" in result.culprits[0].causes[0].sentence
-
-
 def test_right_values_of_another_size_end_the_search_behind_them():
     nodes = "h = Neg(x) a = Concat <axis = 0> ({}) s = Shape(a) y = Reshape({}, s)"
     text = f"g (float[4,6] x) => (float[m,n] y) {{{{ {nodes} }}}}"
@@ -1203,7 +1178,7 @@ def test_another_operator_with_a_number_comes_before_another_number():
 
 def test_what_is_new_behind_references_that_agree_is_searched_where_the_stream_has_none():
     """A stream of residuals that no hook sees: each reference is of a normalization that reads it."""
-    rng, blocks = np.random.default_rng(0), 150
+    rng, blocks = np.random.default_rng(0), 107
     lines, weights = [], {"s": np.ones(8, np.float32)}
     for i in range(blocks):
         weights[f"w{i}"] = (rng.standard_normal((8, 8)) / 4).astype(np.float32)
@@ -1219,7 +1194,7 @@ def test_what_is_new_behind_references_that_agree_is_searched_where_the_stream_h
     known = {
         n: v
         for n, v in every.items()
-        if n in ("r0", f"r{blocks}") or n[1:] in map(str, range(0, 150, 5)) and n[0] == "n"
+        if n in ("r0", f"r{blocks}") or n[1:] in map(str, range(0, blocks, 5)) and n[0] == "n"
     }
 
     culprit = osl.bisect(wrong, known).culprits[0]

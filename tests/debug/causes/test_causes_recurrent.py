@@ -1,7 +1,5 @@
 """Numbers of an LSTM, a GRU or an RNN that are wrong, and are solved for from the states that the references have."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -147,31 +145,3 @@ def test_many_biases_of_a_layer_before_another_are_solved_for():
     )
 
     assert "'b' of LSTM (@0) is zero everywhere in the bias of the state; solved for" in said["y"]
-
-
-def test_the_states_are_those_of_a_module_that_no_value_was_matched_with(tmp_path):
-    torch = pytest.importorskip("torch")
-
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = torch.nn.Conv1d(5, 5, 3, padding=1)
-            self.rnn = torch.nn.LSTM(5, 6, batch_first=True, bidirectional=True)
-            self.fc = torch.nn.Linear(12, 3)
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            return self.fc(self.rnn(self.conv(x).relu().transpose(1, 2))[0])
-
-    torch.manual_seed(0)
-    net, x = Net().eval(), torch.tensor(numbers(4, 5, 9))
-    osl.record((net, (x,)), tmp_path / "refs")
-    net.rnn.weight_hh_l0_reverse.data.zero_()
-    path = tmp_path / "wrong.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an exporter that is deprecated
-        torch.onnx.export(net, (x,), path, dynamo=False, opset_version=17)
-
-    result = osl.bisect(path, tmp_path / "refs")
-
-    sentence = result.culprits[0].causes[0].sentence
-    assert "is zero everywhere in direction 1; solved for" in sentence

@@ -230,35 +230,6 @@ def test_a_normalization_moves_over_a_large_region(monkeypatch):
     assert "stands at the wrong place" in sentence
 
 
-def test_normalizations_of_query_and_key_are_missing_at_once(tmp_path):
-    torch = pytest.importorskip("torch")
-    from onnxsurgeon_lite.recording.torch_recorder import record_module
-
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.query, self.key = torch.nn.LayerNorm(6), torch.nn.LayerNorm(6)
-
-        def forward(self, q: "torch.Tensor", k: "torch.Tensor") -> "torch.Tensor":
-            return (self.query(q) @ self.key(k).transpose(1, 2)).softmax(-1)
-
-    net = Net()
-    for number, weight in enumerate(net.parameters()):
-        weight.data += torch.tensor(numbers(6, seed=number)) / 3
-    feeds = {"q": numbers(2, 7, 6), "k": numbers(2, 7, 6, seed=1)}
-    folder = tmp_path / "refs"
-    given = tuple(map(torch.tensor, feeds.values()))
-    record_module(net, given, folder=folder, input_names=["q", "k"])
-    nodes = "t = Transpose <perm = [0,2,1]> (k) s = MatMul(q, t) y = Softmax(s)"
-    wrong = model(f"g (float[2,7,6] q, float[2,7,6] k) => (float[2,7,7] y) {{ {nodes} }}")
-
-    result = osl.bisect(wrong, folder, feeds=feeds)
-
-    sentence = result.culprits[0].causes[0].sentence
-    assert "LayerNormalization is missing behind 'q', where the references have 'query'" in sentence
-    assert "LayerNormalization is missing behind 'k', where the references have 'key'" in sentence
-
-
 def test_no_node_reads_a_size_for_another_value():
     said: list[str] = []
 

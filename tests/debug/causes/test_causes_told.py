@@ -334,24 +334,6 @@ def test_a_factor_that_the_reference_has_is_said_as_a_size():
     assert result.culprits[0].causes[0].sentence.startswith(said)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_normalization_that_is_folded_is_told_where_its_shift_differs(tmp_path):
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3, bias=False), torch.nn.BatchNorm2d(5))
-    given, norm = torch.randn(2, 3, 6, 6), module.eval()[1]
-    torch.nn.init.normal_(norm.running_mean)
-    torch.nn.init.normal_(norm.bias)
-    osl.record((module, (given,)), tmp_path / "refs")
-    norm.running_mean.zero_()
-    torch.onnx.export(module, (given,), tmp_path / "m.onnx", dynamo=False, verbose=False)
-
-    result = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
-
-    how = "differs, into which a normalization is folded: its mean, its bias or the bias before it"
-    assert how in result.culprits[0].causes[0].sentence
-
-
 def test_the_mistake_of_one_culprit_is_tried_first_at_the_next(monkeypatch):
     searched = []
 
