@@ -31,8 +31,9 @@ g (float[4] x) => (float[4] y) <bool go = {1}, float step = {0}, float end = {10
 
 
 @pytest.fixture
-def hanging(tmp_path):
-    """A model whose trip count is wrong, and the references of the right one."""
+def hanging(tmp_path, monkeypatch):
+    """A model whose trip count is wrong, and the references of the right one; its reproducer is soon known to hang."""
+    monkeypatch.setattr("onnxsurgeon_lite.debug.bisection.reproducer._HANGS", SECONDS)
     osl.record(osl.build(LOOP.format(count=1)), tmp_path / "refs")
     return osl.build(LOOP.format(count=FOREVER)), tmp_path / "refs"
 
