@@ -154,8 +154,9 @@ def with_openvino():
     folder = ROOT / ".venv-versions" / "openvino"
     python = folder / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "onnxruntime-openvino"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
+        subprocess.run([*pip, "onnxruntime-openvino"], check=True)
     return python
 
 
