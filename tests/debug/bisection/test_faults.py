@@ -1,5 +1,6 @@
 """Real architectures, exported by torch with random weights, one planted fault each: that node is named."""
 
+import os
 import warnings
 from pathlib import Path
 
@@ -45,9 +46,13 @@ def some(right: onnx.ModelProto, kind: str) -> list[tuple[str, onnx.ModelProto]]
     return faults[first:] + faults[:first]
 
 
+# Three faults of each kind take a minute; one of each keeps the suite short.
+EVERY_FAULT = bool(os.environ.get("EVERY_FAULT"))
+
+
 @pytest.mark.parametrize("kind", FAULTS)
 def test_the_planted_fault_is_the_only_culprit(exported, kind, runtime):
-    right = onnx.load(exported / "model.onnx")
+    right, counted = onnx.load(exported / "model.onnx"), 0
 
     for value, wrong in some(right, kind):
         result = searched(exported, wrong, runtime, quick=False)
@@ -65,8 +70,10 @@ def test_the_planted_fault_is_the_only_culprit(exported, kind, runtime):
             assert [culprit.value for culprit in quick.culprits] == [value]
         assert not result.cleared
         assert quick.sessions <= 2 * len(right.graph.node).bit_length() + 5
-        return  # `scripts/planting` asks about many of each kind
-    pytest.fail("no fault has an effect")
+        counted += 1
+        if not EVERY_FAULT:
+            break
+    assert counted
 
 
 def test_every_fifth_node_of_a_resnet_is_named_in_turn(tmp_path_factory, runtime):
