@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.names import key_text, key_value, listed
+from onnxsurgeon_lite.names import key_text, key_value, listed, starting
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.complete import Completions
@@ -185,6 +185,23 @@ of_border = _paired("inputs outputs")
 to_outputs = _paired("", "outputs")
 steps = _paired("outputs", "inputs")
 links = _paired("values", "inputs")
+
+
+def attributes(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the attributes that the operators of the nodes on the line have, as NAME=."""
+    from onnxsurgeon_lite.graph.schemas import schema_of
+    from onnxsurgeon_lite.graph.selecting.select import select_nodes
+
+    def ask(names: "Completions", typed: str) -> list[str]:
+        index = names.index
+        schemas = [
+            schema_of(index, index.nodes[place])
+            for place in select_nodes(index, str(context.params.get("nodes")))
+        ]
+        known = {f"{name}=" for schema in schemas if schema for name in schema.attributes}
+        return list(starting(sorted(known), typed))
+
+    return _complete(context, incomplete, "", ask)
 
 
 def rules(context: typer.Context, incomplete: str) -> list[str]:

@@ -231,7 +231,9 @@ def set_op() -> None:
 
 def set_attr(
     nodes: Annotated[str, Typed((), completion.nodes, "node")],
-    attributes: Annotated[Sequence[str], Typed(metavar="NAME=VALUE...", reads=attributes)] = (),
+    attributes: Annotated[
+        Sequence[str], Typed((), completion.attributes, "NAME=VALUE...", reads=attributes)
+    ] = (),
 ) -> None:
     """Set attributes of nodes to numbers, text or lists; or remove some.
 

@@ -1,7 +1,7 @@
 """Compare a language model with the configuration of its source: a table of fields, and of where a graph has them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -13,6 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.quantizers import constant_of
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import plain_domain
+from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.tensors.dtypes import Wide, wide
 from onnxsurgeon_lite.untrusted import inner
 
@@ -32,7 +33,6 @@ _TABLES = {
 _ROWS = ("Gather", "GatherBlockQuantized")
 _PASSING = ("Transpose", "Reshape", "Cast", "Identity")
 _SHOWN = 4  # numbers of a list
-_NEAR = 24  # nodes before the logits among which the head is
 _CLOSE = 5e-3  # what half precision rounds
 _LARGEST_HEAD = 1 << 16
 _SMALL = 1 << 28  # elements of two tables that are compared
@@ -103,10 +103,8 @@ def agreements_of_package(index: GraphIndex, package: Json) -> tuple[Agreement, 
         for field, name in inner(decoder, kind).items():
             # `past_key_values.%d.key`: the name in the first layer
             first = str(name).replace("%d", "0", 1)
-            agrees = first in values
-            found = "" if agrees else "missing"
-            where = f"{kind[:-1]} {first!r} of the graph"
-            told.append(Agreement(field, str(name), found, agrees, where))
+            agrees, where = first in values, f"{kind[:-1]} {first!r} of the graph"
+            told.append(Agreement(field, str(name), "missing" * (not agrees), agrees, where))
     return tuple(told)
 
 
@@ -123,10 +121,10 @@ class _Source:
         numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
         return next(map(float, numbers), None)
 
-    def needed(self, *names: str) -> float:
-        number = self.number(*names)
+    def needed(self, name: str) -> float:
+        number = self.number(name)
         if number is None:
-            raise _NotToldError(f"the configuration has no {names[0]}")
+            raise _NotToldError(f"the configuration has no {name}")
         return number
 
     @property
@@ -158,15 +156,11 @@ class _Source:
         return window if "sliding_window" in self.config else None
 
     def rope(self) -> Json:
-        for name in ("rope_parameters", "rope_scaling"):
-            if found := inner(self.config, name):
-                # one object for each kind of layer
-                if any(isinstance(each, dict) for each in found.values()):
-                    raise _NotToldError(
-                        "the configuration has rotary parameters for each kind of layer"
-                    )
-                return found
-        return {}
+        found = inner(self.config, "rope_parameters") or inner(self.config, "rope_scaling")
+        # one object for each kind of layer
+        if any(isinstance(each, dict) for each in found.values()):
+            raise _NotToldError("the configuration has rotary parameters for each kind of layer")
+        return found
 
     def frequencies(self) -> Found | None:
         """Return what positions are multiplied by, one for each pair of a head."""
@@ -198,8 +192,9 @@ class _Source:
         return np.asarray((1 - share) * plain / self.needed("factor") + share * plain)
 
     def embedding(self) -> Found:
-        multiplier = self.number("embedding_multiplier")
-        return multiplier or (math.sqrt(self.needed("hidden_size")) if self.is_gemma else 1.0)
+        return self.number("embedding_multiplier") or (
+            math.sqrt(self.needed("hidden_size")) if self.is_gemma else 1.0
+        )
 
 
 @dataclass(frozen=True)
@@ -255,10 +250,8 @@ class _Graph:
         """Return the size of a head, which the cache has."""
         for node in self.attending:
             # past_key: its last axis is the size of a head
-            for name in node.input[3:4] if node.op_type == "GroupQueryAttention" else ():
-                last = [dim.dim_value for dim in dims_of(self.index.type_of(name))][-1:]
-                if any(last):
-                    return float(last[0])
+            if node.op_type == "GroupQueryAttention" and (size := self._width(operand(node, 3))):
+                return size
             width = self._width(_nth(node.input, 0))
             heads = self._setting(node, ("num_heads", "q_num_heads"), 0.0)
             if not any(node.input[1:3]):  # query, key and value are packed in one input
@@ -274,18 +267,17 @@ class _Graph:
     def base(self) -> str:
         """Say which base makes the last frequency."""
         found = self.frequencies()
-        count = len(found) if isinstance(found, tuple) else 0
+        count = len(found)
         # the last frequency is base ** -((count - 1) / count)
-        base = found[-1] ** (-count / (count - 1)) if isinstance(found, tuple) and count > 1 else 0
+        base = found[-1] ** (-count / (count - 1)) if count > 1 else 0
         return f"the tables of cosines and sines, base {base:.4g}"
 
-    def frequencies(self) -> Found:
+    def frequencies(self) -> tuple[float, ...]:
         """Return the angles of position 1, which the rotary tables have."""
         for node in self.index.nodes:
             slots = _TABLES.get((node.op_type, plain_domain(node.domain)), ())
-            names = [node.input[slot] for slot in slots if slot < len(node.input)]
-            found = [a for name in names if (a := constant_of(self.index, name)) is not None]
-            tables = [wide(table[1]) for table in found if table.ndim == 2 and len(table) > 1]
+            found = [constant_of(self.index, operand(node, slot)) for slot in slots]
+            tables = [wide(t[1]) for t in found if t is not None and t.ndim == 2 and len(t) > 1]
             if len(tables) == 2:
                 # Row 1 holds cos and sin of position 1 times each frequency: the angle is the frequency itself.
                 cos, sin = tables
@@ -316,8 +308,7 @@ class _Graph:
         # exactly one scalar
         arrays = (constant_of(self.index, name) for name in node.input)
         numbers = [float(a.item()) for a in arrays if a is not None and a.size == 1]
-        is_scale = len(numbers) == 1 and node.op_type in ("Mul", "Div")
-        return numbers[0] if is_scale else None
+        return numbers[0] if len(numbers) == 1 and node.op_type in ("Mul", "Div") else None
 
     @property
     def logits(self) -> str:
@@ -328,7 +319,7 @@ class _Graph:
     def embedding(self) -> NodeProto:
         """The node that looks up tokens."""
         for node in self._nodes(_ROWS, "looks up rows"):
-            if len(node.input) > 1 and node.input[1] in self.index.inputs:
+            if operand(node, 1) in self.index.inputs:
                 return node
         raise _NotToldError("no node looks up the rows of input_ids")
 
@@ -337,8 +328,7 @@ class _Graph:
         name = _nth(self.embedding.output, 0)
         for position in self.index.users(name):
             node = self.index.nodes[position]
-            number = self._single(node) if node.op_type == "Mul" else None
-            if number is not None:
+            if node.op_type == "Mul" and (number := self._single(node)) is not None:
                 return number
         if self.source.embedding() != 1.0:  # it may be multiplied into the table: not known
             raise _NotToldError(
@@ -353,7 +343,7 @@ class _Graph:
 
     def size(self, axis: int) -> Found:
         """Return a size of the embedding's table, or what the logits have."""
-        table = self.index.dense(str(self.embedding.input[0]))
+        table = self.index.dense(self.embedding.input[0])
         # a table of packed integers has other sizes than its numbers
         if table is not None and len(table.dims) == 2 and table.data_type != TensorProto.UINT8:
             return float(table.dims[axis])
@@ -364,8 +354,11 @@ class _Graph:
 
     def tied(self) -> Found:
         """Return whether the head has the embedding's numbers: the same initializer, or a copy."""
+        # the last product before the logits
         kinds = "MatMul", "Gemm", "MatMulNBits"
-        head = next((node for node in self._heads() if node.op_type in kinds), None)
+        before = self.index.in_order(self.index.ancestors([self.logits]))
+        nodes = (self.index.nodes[position] for position in reversed(before))
+        head = next((node for node in nodes if node.op_type in kinds), None)
         if head is None:
             raise _NotToldError(f"no product makes {self.logits!r}")
         # the embedding's table, and the head's
@@ -373,26 +366,19 @@ class _Graph:
         if table == weight:
             return "tied"
         one, two = (constant_of(self.index, name) for name in (table, weight))
-        if one is None or two is None or one.size > _SMALL:
+        if (
+            one is None
+            or two is None
+            or one.size > _SMALL
+            or sorted(one.shape) != sorted(two.shape)
+            or one.dtype != two.dtype
+        ):
             raise _NotToldError(
-                f"{table!r} and {weight!r} are not compared: one is computed, or they are large"
+                f"{table!r} and {weight!r} are not compared: one is computed, or they are large or of other dtypes or "
+                "shapes"
             )
-        if sorted(one.shape) != sorted(two.shape) or one.dtype != two.dtype:
-            raise _NotToldError(f"{table!r} and {weight!r} have different dtypes or shapes")
         equal = np.array_equal(one, two) or np.array_equal(one, two.T)  # the head may be transposed
         return "tied" if equal else "not tied"
-
-    def _heads(self) -> Iterator[NodeProto]:
-        """Yield the nodes that make the logits, from the last on."""
-        pending = [self.logits]
-        seen = set[str]()
-        while pending and len(seen) < _NEAR:  # the last nodes only
-            name = pending.pop()
-            node = self.maker(name)
-            if node is not None and name not in seen:
-                seen.add(name)
-                yield node
-                pending += node.input
 
 
 def _nth(names: Sequence[str], number: int) -> str:
@@ -478,7 +464,7 @@ def _same(wanted: Found, found: Found) -> bool:
     if isinstance(wanted, str) or isinstance(found, str):
         return wanted == found
     # One wanted number is compared with that of every node; a list must have the same length.
-    one, two = np.atleast_1d(wanted), np.atleast_1d(found)
+    one, two = map(np.atleast_1d, (wanted, found))
     if one.size > 1 and one.shape != two.shape:
         return False
     return bool(np.allclose(two, one, rtol=_CLOSE, atol=0))

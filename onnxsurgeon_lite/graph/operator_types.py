@@ -1,6 +1,7 @@
 """What types the outputs of onnxruntime's operators have: rules that ONNX's inference asks."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,11 +132,9 @@ def _inference(rules: Mapping[int, Rule]) -> Callable[["InferenceContext"], None
         for slot, (like, sizes) in rules.items():  # each output by its own rule
             if slot < context.get_num_outputs() and context.has_output(slot):
                 kind = TypeProto()
-                try:
+                with suppress(_UnknownError):  # without a shape, the element type may be known
                     kind.tensor_type.elem_type = node.kind(like if node.has(like) else 0)
                     kind.tensor_type.shape.dim.extend(sizes(node))
-                except _UnknownError:  # the element type is known all the same
-                    kind.tensor_type.ClearField("shape")
                 if kind.tensor_type.elem_type:
                     context.set_output_type(slot, kind)
 

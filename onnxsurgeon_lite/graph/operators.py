@@ -46,11 +46,9 @@ class _Operator(TypedDict):
 
 def find_schema(op_type: str, version: int, domain: str) -> Schema | None:
     """Return the schema of an operator in a version of its domain, onnxruntime's own included; None without one."""
-    # ONNX's own first: it costs nothing
     with suppress(defs.SchemaError, TypeError):  # TypeError: the version is beyond an int32
-        return defs.get_schema(op_type, version, domain)
-    if (op_type, domain) in register():
-        with suppress(defs.SchemaError, TypeError):
+        # ONNX's own first: it costs nothing
+        if defs.has(op_type, version, domain) or (op_type, domain) in register():
             return defs.get_schema(op_type, version, domain)
     return None
 

@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 from onnxsurgeon_lite.atomic import NewFolder
 from onnxsurgeon_lite.errors import CutError
-from onnxsurgeon_lite.graph.cut import close
+from onnxsurgeon_lite.graph.cut import boundary, close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.matching.judge import ValueRule
@@ -22,7 +23,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, present
 
 _HOW = "name values with --at; --by-device needs nodes that are configured for several devices"
 
@@ -74,11 +75,9 @@ def split(index: GraphIndex, values: Iterable[str], by_device: bool = False) -> 
     for name in selection.names:
         if name not in index.producer:
             raise CutError(f"no node produces {name!r}: nothing lies before it to split off")
-    # nodes by the part that they belong to, parts in an order in which they run
+    # nodes by the part that they belong to
     owner = _by_device(index) if by_device else _owners(index, frozenset(selection.names))
-    parts = [_part(index, nodes, owner) for nodes in _runnable(index, owner)]
-    # a part may compute only what nobody reads
-    parts = [part for part in parts if part.outputs]
+    parts = _parts(index, owner)
     if len(parts) < 2 and not selection.names:
         raise CutError("nothing says where the parts end", _HOW)
     made = set(chain.from_iterable(part.outputs for part in parts))
@@ -137,7 +136,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
         results = run(own, {name: values[name] for name in own.inputs if name in values}, runtime)
         actual.update((name, value) for name, value in results.items() if name in index.outputs)
         waiting.subtract(part.inputs)
-        values.update((name, value) for name, value in results.items() if value is not None)
+        values |= present(results)
         values = {
             name: value for name, value in values.items() if waiting[name] > 0 or name in feeds
         }
@@ -211,41 +210,28 @@ def _root(owner: dict[int, int], position: int) -> int:
     return position
 
 
-def _runnable(index: GraphIndex, owner: dict[int, int]) -> list[list[int]]:
-    """Return the nodes of each part, so that it follows those that it reads from; otherwise as in the graph."""
-    parts = groups((owner[position], position) for position in index.order if position in owner)
+def _parts(index: GraphIndex, owner: dict[int, int]) -> list[Part]:
+    """Return the parts, each after those that it reads from; otherwise as in the graph."""
+    places = (place for place in index.order if place in owner)
+    found = list[Part]()
+    for nodes in groups((owner[place], place) for place in places).values():
+        # nobody may read what a part computes
+        with suppress(CutError):
+            found.append(_part(index, nodes, owner))
+    maker = {name: number for number, part in enumerate(found) for name in part.outputs}
     needs = {
-        root: {
-            owner[producer]
-            for position in nodes
-            for name in index.reads[position]
-            if (producer := index.producer.get(name)) in owner and producer is not None
-        }
-        - {root}
-        for root, nodes in parts.items()
+        number: {maker[name] for name in part.inputs if name in maker}
+        for number, part in enumerate(found)
     }
     # there always is one that reads from no part that is left: a part depends on more named values than what it reads
-    return [parts[root] for root in in_order(needs)]
+    return [found[number] for number in in_order(needs)]
 
 
 def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Part:
     """Collect the inputs of a part from outside, and its values that others or the graph's outputs need."""
-    own = set(nodes)
-    inputs = dict[str, None]()
-    outputs = dict[str, None]()
-    for position in nodes:
-        for name in index.reads[position]:
-            producer = index.producer.get(name)
-            if producer is None:
-                outside = name in index.inputs and name not in index.initializers
-            else:
-                outside = producer in owner and producer not in own
-            if outside:
-                inputs[name] = None
-        for name in index.outputs_of([position]):
-            # needed outside: an output of the model, or a node of another part reads it
-            if name in index.outputs or not own.issuperset(index.users(name)):
-                outputs[name] = None
+    read, outputs = boundary(index, nodes)
+    # what no part makes, such as a constant, is in every part that reads it
+    inputs = [name for name in read if name in index.inputs or index.producer[name] in owner]
     # inputs of the model keep their order
     declared = iter([name for name in index.inputs if name in inputs])
     ordered = [next(declared) if name in index.inputs else name for name in inputs]

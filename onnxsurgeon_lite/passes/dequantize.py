@@ -30,7 +30,7 @@ from onnxsurgeon_lite.graph.quantizers import (
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_external, walk
-from onnxsurgeon_lite.model.messages import assign, drop_at, integer, operand
+from onnxsurgeon_lite.model.messages import assign, integer, operand
 from onnxsurgeon_lite.model.narrowed import computed
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -208,20 +208,14 @@ def _make(
 def _drop_unread(graph: GraphProto, replaced: Set[str]) -> None:
     """Remove nodes whose results were replaced and are not read any more, and the constants that they alone read."""
     # names whose producers may go: each removal may free what it alone read
-    freed, read = set(replaced), set[str]()
-    while True:
-        read = set(walk.inputs(walk.with_inner(graph.node)))
-        read.update(info.name for info in graph.output)
-        gone = [
-            place
-            for place, node in enumerate(graph.node)
-            if not read.intersection(node.output) and freed.issuperset(node.output)
-        ]
-        if not gone:
-            break
-        for place in gone:
-            freed.update(chain(graph.node[place].input, graph.node[place].output))
-        drop_at(graph.node, gone)
+    freed, read, kept = set(replaced), {info.name for info in graph.output}, list[NodeProto]()
+    for node in reversed(graph.node):
+        if read.isdisjoint(node.output) and freed.issuperset(node.output):
+            freed.update(node.input, node.output)
+        else:
+            kept.append(node)
+            read.update(walk.inputs(walk.with_inner([node])))
+    assign(graph.node, kept[::-1])
     drop(graph.initializer, lambda tensor: tensor.name in freed and tensor.name not in read)
     made = set(walk.outputs(graph.node))
     drop(graph.value_info, lambda info: info.name in freed and info.name not in made)
@@ -514,8 +508,8 @@ def _factors(index: GraphIndex, scale: str) -> set[str] | None:
 
 def _is_product(index: GraphIndex, name: str) -> bool:
     """Return whether a value is the result of an operator on integers, as floats."""
-    node = index.node_of(name)
+    operator = index.operator_of(name)
     # integers are cast before they are scaled
-    if node is not None and node.op_type == "Cast":
-        return _is_product(index, node.input[0])
-    return node is not None and node.op_type in PRODUCTS
+    if operator == "Cast":
+        return _is_product(index, index.nodes[index.producer[name]].input[0])
+    return operator in PRODUCTS

@@ -19,7 +19,8 @@ class Fuse:
 
     The rules of `rewrite` that apply are those whose names begin with `contrib-`: normalizations, with a residual sum
     or without, activations, rotary embeddings, products with weights in blocks, and attention, around which `simplify`
-    joins what puts heads side by side and apart again. Where the nodes of a rule are there, and something else keeps it
+    joins what puts heads side by side and apart again. Keys and values that an export repeats for each head of queries
+    are those of groups, where `simplify` came before. Where the nodes of a rule are there, and something else keeps it
     from matching, a note says what.
 
     Example:

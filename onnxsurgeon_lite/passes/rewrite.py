@@ -47,7 +47,7 @@ from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.model.messages import assign, drop_at, take_fields
+from onnxsurgeon_lite.model.messages import assign, take_fields
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -265,12 +265,11 @@ def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
 
 def _scopes(main: GraphIndex, operators: Set[str]) -> Iterator[tuple[str, GraphIndex]]:
     """Yield the graphs of a model, those of functions only where they have one of the operators."""
-    model = main.model
     # bodies of functions as models of their own
-    for function in model.proto.functions:
+    for function in main.model.proto.functions:
         if operators.isdisjoint(node.op_type for node in walk.with_inner(function.node)):
             continue
-        yield from graphs_below(standing(model, function), function_path(function))
+        yield from graphs_below(standing(main.model, function), function_path(function))
     yield from graphs_below(main)
 
 
@@ -432,7 +431,7 @@ def _rename(
         while value in aliases:
             value = aliases[value]
         final[name] = value
-    readers = set(index.reading(final)) - removed if final else set[int]()
+    readers = set(index.reading(final)) - removed
     rename_uses(chain(added, (target.node[position] for position in readers)), final)
     return final
 
@@ -449,9 +448,6 @@ def _replace(
     target: GraphProto | FunctionProto, gone: Set[int], added: Mapping[int, Sequence[NodeProto]]
 ) -> None:
     """Remove nodes, and put others after their places."""
-    if not any(added.values()):
-        drop_at(target.node, gone)
-        return
     nodes = [
         node
         for position, old in enumerate(target.node)

@@ -1,22 +1,29 @@
 """What the feeds of a language model must be: sizes of its cache, tokens of its vocabulary, a mask of ones."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from onnx import NodeProto
 
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
+from onnxsurgeon_lite.model.loading import PACKAGE
 from onnxsurgeon_lite.model.messages import attributes_of
+from onnxsurgeon_lite.untrusted import inner, json_of
 
+_MASK = "attention_mask"
 _CACHE = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Concat": (0,)}
 """Operator -> the inputs that are its cache, [batch, heads, past, head size]."""
 
 
 def _caches(index: GraphIndex) -> dict[str, dict[int, int]]:
-    """Return the inputs of a model for onnxruntime that are caches, and the sizes of axes that their readers fix."""
+    """Return the inputs that are caches, and the sizes of axes that their readers fix."""
     found = dict[str, dict[int, int]]()
-    # only onnxruntime's own operators say which inputs are caches
-    if RUNTIME_DOMAIN not in opset_versions(index.model.proto.opset_import):
+    # only an operator of onnxruntime, or a mask beside it, says that what is joined with more is a cache
+    imported = opset_versions(index.model.proto.opset_import)
+    if _MASK not in index.inputs and RUNTIME_DOMAIN not in imported:
         return found
     for name, declared in index.inputs.items():
         # [batch, heads, past, head size]
@@ -42,8 +49,7 @@ def _fixed(index: GraphIndex, node: NodeProto) -> dict[int, int]:
     is_attention = node.op_type != "Concat"
     # an attention reads [batch, tokens, hidden]; a Concat joins the cache with what is new, of its shape
     like = node.input[0 if is_attention else -1]
-    index.learn_types([like])
-    sizes = [dim.dim_value for dim in dims_of(index.types.get(like))]
+    sizes = [dim.dim_value for dim in dims_of(index.type_of(like))]
     if not is_attention:
         return {1: sizes[1], 3: sizes[3]} if len(sizes) == 4 else {}
     numbers = attributes_of(node)
@@ -51,12 +57,21 @@ def _fixed(index: GraphIndex, node: NodeProto) -> dict[int, int]:
     heads, own = numbers.get("num_heads", 0), numbers.get("kv_num_heads", 0)
     # packed: queries, keys and values are one input
     parts = heads if any(node.input[1:3]) else heads + 2 * own
-    fixed = {1: own or heads}
-    if len(sizes) == 3 and parts:
-        fixed[3] = sizes[-1] // parts
+    width = sizes[-1] if len(sizes) == 3 else 0
+    fixed = {1: own or heads, 3: width // max(parts, 1) or _head_size(index)}
     if numbers.get("sliding_window_cache"):
         fixed[2] = numbers["local_window_size"]
     return fixed
+
+
+def _head_size(index: GraphIndex) -> int:
+    """Return the size of a head that the configuration of a package beside the model says; 0 without one."""
+    folder = (index.model.path or Path()).parent
+    with suppress(SurgeonError):
+        decoder = inner(inner(json_of(folder / PACKAGE, folder), "model"), "decoder")
+        if isinstance(size := decoder.get("head_size"), int):
+            return size
+    return 0
 
 
 def cache_sizes(index: GraphIndex) -> dict[str, int]:
@@ -72,7 +87,7 @@ def cache_sizes(index: GraphIndex) -> dict[str, int]:
 def usual_dims(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, int]:
     """Return sizes: those given, those of a cache, and for a mask what past and tokens have together."""
     fixed = {**cache_sizes(index), **dims}
-    mask, tokens = (_last(index, name) for name in ("attention_mask", "input_ids"))
+    mask, tokens = (_last(index, name) for name in (_MASK, "input_ids"))
     past = _past(index)
     # a window that slides fixes the length of the past
     windows = [sizes[2] for sizes in _caches(index).values() if sizes.get(2)]
@@ -101,7 +116,7 @@ def usual_fill(index: GraphIndex, name: str, dims: Mapping[str, int]) -> str | N
     past = _past(index)
     if not past:
         return None
-    if name == "attention_mask":
+    if name == _MASK:
         return "ones"
     sizes = [
         size.dim_value or dims.get(size.dim_param, 1) for size in dims_of(index.inputs[name].type)
@@ -114,6 +129,7 @@ def usual_fill(index: GraphIndex, name: str, dims: Mapping[str, int]) -> str | N
     for position in index.consumers.get(name, ()):
         node = index.nodes[position]
         table = index.dense(node.input[0])
-        if node.op_type in ("Gather", "GatherBlockQuantized") and table and table.dims:
-            return f"uniform:0,{table.dims[0]}" if node.input[1] == name else None
+        is_lookup = node.op_type in ("Gather", "GatherBlockQuantized") and node.input[1] == name
+        if is_lookup and table and table.dims:
+            return f"uniform:0,{table.dims[0]}"
     return None

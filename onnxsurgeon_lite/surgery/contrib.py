@@ -69,9 +69,7 @@ def in_standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
         EditError: the opset is before `LEAST_OPSET`.
     """
     reasons, version = dict[str, str](), onnx_opset(model.proto)
-    if not any(map(is_contrib, walk.nodes(walk.graphs(model.proto)))):
-        return model, Counter(), reasons
-    if version < LEAST_OPSET:
+    if version < LEAST_OPSET and any(map(is_contrib, walk.nodes(walk.graphs(model.proto)))):
         raise EditError(
             f"standard forms need opset {LEAST_OPSET}, the model imports {version}",
             f"onnxdbg edit opset MODEL {LEAST_OPSET}",
@@ -114,18 +112,20 @@ def contrib_function(
     # `? bias !narrow : y = Add (x, bias)`, `refuse mean`, `need bits_4 bits_8`.
     kept = []
     for line in written.lines:
-        words = line.split() or [""]
-        command = words[0]
-        if command == "refuse" and (found := [w for w in words[1:] if _holds(facts, w)]):
-            raise EditError(f"its {found[0].replace('_', ' ')} has no standard form here")
-        if command == "need" and not any(_holds(facts, w) for w in words[1:]):
-            raise EditError(
-                f"it is not known to be {' or '.join(words[1:]).replace('_', ' ').replace('!', 'no ')}"
-            )
-        # what comes after the conditions is there where all of them hold
-        conditions, _, rest = line.partition(" : ") if command == "?" else ("", "", line)
-        holds = all(_holds(facts, w) for w in conditions.split()[1:])
-        kept += [rest] if holds and command not in ("refuse", "need") else []
+        match line.split():
+            case ["refuse", *names]:
+                if found := [name for name in names if _holds(facts, name)]:
+                    raise EditError(f"its {found[0].replace('_', ' ')} has no standard form here")
+            case ["need", *names]:
+                if not any(_holds(facts, name) for name in names):
+                    wanted = " or ".join(names).replace("_", " ").replace("!", "no ")
+                    raise EditError(f"it is not known to be {wanted}")
+            case ["?", *_]:
+                conditions, _, made = line.partition(" : ")
+                if all(_holds(facts, name) for name in conditions.split()[1:]):
+                    kept.append(made)
+            case _:
+                kept.append(line)
     body = Template("\n".join(kept)).substitute(facts)  # `$epsilon` -> its number
     imports = f'"" : {max(version, LEAST_OPSET)}, "{RUNTIME_DOMAIN}" : 1'
     header = f'<domain: "{RUNTIME_DOMAIN}", opset_import: [{imports}]>'

@@ -16,8 +16,10 @@ import pexpect
 import pytest
 import typer
 
+import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from kit.commands import COMMANDS
+from kit.packages import package
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.cli.completion import answer
 from onnxsurgeon_lite.cli.shells import SCRIPTS
@@ -92,6 +94,9 @@ def test_every_parameter_that_takes_names_completes_them():
         ("inspect whole_model.onnx --node op:C", ["Conv"]),
         ("inspect whole_model.onnx --value inp", ["input.1"]),
         ("run whole_model.onnx --fetch 3", ["30", "31"]),
+        ("edit set-attr whole_model.onnx Conv_6 auto", ["auto_pad="]),
+        ("edit set-attr whole_model.onnx Conv_6 'pads=[1]' d", ["dilations="]),
+        ("edit set-attr whole_model.onnx nothing d", []),
         ("edit set-op whole_model.onnx Ad", ["Add_7"]),
         ("edit rewire whole_model.onnx 3", ["30", "31"]),
         ("inspect nothing.onnx --value 2", []),
@@ -122,6 +127,15 @@ def test_the_names_of_the_model_on_the_line_are_completed(line, names, monkeypat
     monkeypatch.chdir(FIXTURES)
 
     assert completed(f"onnxdbg {line}") == names
+
+
+def test_attributes_of_operators_of_onnxruntime_are_completed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    osl.save(package(), "package.onnx")
+
+    assert completed("onnxdbg edit set-attr package.onnx op:GroupQueryAttention rotary_") == [
+        "rotary_interleaved="
+    ]
 
 
 HOSTILE = {

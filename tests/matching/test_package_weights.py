@@ -17,6 +17,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import limits_of
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
 from onnxsurgeon_lite.matching.weights.blocks import Head, find_blocks
+from onnxsurgeon_lite.matching.weights.pieces import PieceTable
 from onnxsurgeon_lite.names import stems_of
 from onnxsurgeon_lite.passes.build import parse_text
 from onnxsurgeon_lite.tensors import dtypes
@@ -198,6 +199,25 @@ def test_whole_weights_in_each_other_s_place_are_named(bits, one, other, tmp_pat
     a, b = (f"{name.replace('.attn', '.self_attn')}.weight" for name in (one, other))
     assert findings[f"{one}.{ends[0]}"].startswith(f"holds {b!r} where {a!r} belongs")
     assert findings[f"{other}.{ends[0]}"].startswith(f"holds {a!r} where {b!r} belongs")
+
+
+def test_a_norm_that_differs_makes_no_second_reading_of_the_matrices(tmp_path, monkeypatch):
+    searched, begin = [], PieceTable.__init__
+
+    def begins(self, parameters, rows):
+        searched.append(parameters)
+        begin(self, parameters, rows)
+
+    monkeypatch.setattr(PieceTable, "__init__", begins)
+    model = decoder(4)
+    edit(model, "model.layers.1.input_layernorm.weight", lambda norm: norm * 2)
+
+    result, _ = found(model, tmp_path)
+
+    assert not result.match
+    (left,) = searched
+    assert left
+    assert {len(shape) for shape in left.values()} == {1}
 
 
 def test_exchanged_keys_and_values_in_blocks_are_named(tmp_path):

@@ -194,6 +194,60 @@ def test_an_attention_that_is_not_surely_one_of_groups_stays_and_the_note_says_w
     assert reason in "".join(result.notes)
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A dynamo export of two layers that repeats keys and values for each head of queries, simplified."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from kit.cached import exported_step
+
+    place = tmp_path_factory.mktemp("export") / "model.onnx"
+    exported_step(place, layers=2)
+    return osl.simplify(place).model
+
+
+def step(new, past):
+    """What the export is fed: some tokens after a cache of some, of which a mask hides the first."""
+    rng = np.random.default_rng(new)
+    names = (f"{part}.{layer}" for layer in (0, 1) for part in ("key", "value"))
+    cache = {name: rng.normal(size=(1, 2, past, 8)).astype(np.float32) for name in names}
+    mask = (np.arange(past + new) > 0).astype(np.int64)[None]
+    return {"input_ids": rng.integers(0, 50, (1, new)), "attention_mask": mask, **cache}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_export_that_repeats_keys_and_values_gets_the_kernel_of_a_package(exported):
+    fused = osl.fuse(exported, verify=True)
+
+    assert operators(fused.model)["GroupQueryAttention"] == 2
+    assert not {"MultiHeadAttention", "Softmax"} & operators(fused.model).keys()
+    assert "made attention_mask" in "".join(fused.ran)
+    standard = osl.standardize(fused.model).model
+    for sizes in ((4, 3), (1, 6), (1, 1)):
+        right = osl.run(exported, step(*sizes))
+        for model in (fused.model, standard):
+            found = osl.run(model, step(*sizes))
+            for name, value in right.items():
+                np.testing.assert_allclose(found[name], value, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("operator", "other"), [("LessOrEqual", "GreaterOrEqual"), ("And", "Or"), ("Range", "")]
+)
+def test_a_mask_that_may_show_later_tokens_keeps_repeated_keys_in_parts(operator, other, exported):
+    proto = exported.materialize()
+    for node in proto.graph.node:
+        if node.op_type == operator and other:
+            node.op_type = other
+        elif node.op_type == operator:  # positions begin later
+            node.input[0] = node.input[2]
+
+    fused = osl.fuse(osl.Model(proto), unproved=True).model
+
+    assert operators(fused)["GroupQueryAttention"] == 0
+
+
 @pytest.mark.parametrize("dtype", ["float", "float16"])
 @pytest.mark.parametrize("kind", [int4, uint4, np.int8, np.uint8])
 @pytest.mark.parametrize("has_zero", [False, True])

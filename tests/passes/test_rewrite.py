@@ -532,6 +532,36 @@ def _inputs(
     return {"x": made(n, m), "bias": made(m)}, {"alpha": 1 / 6, "beta": 0.5}, {"bias"}
 
 
+def _repeated_inputs(
+    name: str, draw, used: set[str]
+) -> tuple[dict[str, np.ndarray], dict[str, object], set[str]]:
+    rng, n = np.random.default_rng(draw(st.integers(0, 99))), draw(st.integers(2, 4))
+
+    def made(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32)
+
+    heads, groups, past = draw(st.sampled_from([(4, 2, 3), (2, 1, 1), (2, 2, 0)]))
+    total = past + n
+    arrays = {name: made(1, groups, n, 8) for name in "kv"}
+    arrays |= {name: made(1, groups, past, 8) for name in ("past_key", "past_value", "first")}
+    arrays |= {"query": made(1, n, 8 * heads), "new": np.array(n)}
+    arrays["other"] = np.arange(total)[None, None, None] != 1
+    for part in "kv":
+        arrays[f"often_{part}"] = np.array([1, groups, heads // groups, total, 8])
+        arrays[f"size_{part}"] = np.array([1, heads, total, 8])
+    places = {"before": [0, 1, 3], "behind": [0, 1, 2], "none": 0, "step": 1, "zero": 0.0}
+    attributes = {
+        "axes": [2],
+        "split": [0, 0, -1],
+        "axis": 2,
+        "heads": heads,
+        "scale": 0.3,
+        "allowzero": 0,
+    }
+    fixed = {name for name in arrays if "_" in name and "past" not in name}
+    return arrays, {**places, **attributes, "least": -3.4e38}, fixed | {"new", "other"}
+
+
 def _pair_inputs(
     name: str, draw, made, wide: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, object], set[str]]:
@@ -600,7 +630,8 @@ def models(draw, name: str) -> tuple[Model, dict[str, np.ndarray]]:
     rule = draw(st.sampled_from(read_rules(name)))
     function = rule.pattern.function
     used_operators = {node.op_type for node in function.node}
-    arrays, variables, constants = _inputs(name, draw, used_operators)
+    inputs = _repeated_inputs if name == "contrib-repeated-attention" else _inputs
+    arrays, variables, constants = inputs(name, draw, used_operators)
     # it has no attribute then
     assume(not ("ReduceSum" in used_operators and "opset() < 18" in _conditions(rule)))
     if "first == second" in _conditions(rule):
@@ -622,7 +653,7 @@ def models(draw, name: str) -> tuple[Model, dict[str, np.ndarray]]:
         start = used[0]
         if draw(st.booleans()):
             graph.node.append(helper.make_node("Relu", [used[0]], [start := f"relu{copy}"]))
-        names = {key: key for key in used} | {used[0]: start}
+        names = {"": ""} | {key: key for key in used} | {used[0]: start}
         for node in bound_nodes(function, call):
             names |= {key: f"{key}{copy}" for key in node.output}
             inputs = [names[key] for key in node.input]

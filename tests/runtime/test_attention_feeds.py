@@ -1,5 +1,7 @@
 """Made feeds of a language model make sense: it runs, at the sizes that it has and that are asked for."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,37 @@ def test_a_cache_that_is_concatenated_has_the_sizes_of_what_comes_after_it():
     )
 
     assert made(model)["cache"].shape == (1, 2, 1, 8)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"model": {"decoder": [1]}}'])
+def test_sizes_that_the_graph_does_not_say_are_those_of_the_configuration_beside_it(text, tmp_path):
+    model = package()
+    for node in model.proto.graph.node:
+        if "qkv_proj" in node.input:  # what this operator makes has no type before it runs
+            node.op_type, node.domain = "FusedMatMul", "com.microsoft"
+    osl.save(model, tmp_path / "model.onnx")
+    (tmp_path / "genai_config.json").write_text(text)
+
+    with pytest.raises(osl.SurgeonError, match="past_key"):
+        osl.run(tmp_path / "model.onnx")
+
+    decoder = {"num_key_value_heads": KV_HEADS, "head_size": HEAD}
+    (tmp_path / "genai_config.json").write_text(json.dumps({"model": {"decoder": decoder}}))
+    found = osl.run(tmp_path / "model.onnx", dim={"sequence_length": 3})
+    assert found["present.0.key"].shape == (1, KV_HEADS, 4, HEAD)
+
+
+def test_the_mask_of_an_export_covers_its_cache_and_what_is_new():
+    model = osl.build(
+        """g (int64[1, s] input_ids, int64[1, t] attention_mask, float[1, 2, p, 4] cache) => (float[1, 2, n, 4] y) {
+        depth = Constant <value_ints = [4]> () ends = Constant <value_floats = [0.0, 1.0]> ()
+        hot = OneHot(input_ids, depth, ends) two = Constant <value_ints = [1, 2, 1, 1]> ()
+        flat = Constant <value_ints = [1, 1, -1, 4]> () rows = Reshape(hot, flat) new = Tile(rows, two)
+        all = Concat<axis = 2>(cache, new) size = Constant <value_ints = [1, 1, -1, 1]> ()
+        given = Cast<to = 1>(attention_mask) mask = Reshape(given, size) y = Mul(all, mask) }"""
+    )
+
+    assert osl.run(model, dim={"s": 3, "p": 5})["y"].shape == (1, 2, 8, 4)
 
 
 def test_an_edit_of_a_package_is_proved():

@@ -189,9 +189,10 @@ class Matcher:
         if any(node.op_type not in self.index.operators for node in self.nodes):
             return
         used = set(taken)
-        anchor = self.rarest()[0]
+        # the search begins at the rarest operator, and goes from there from value to value; what stays may be of
+        # several matches
+        anchor = min(self.rarest(), key=self.kept.__contains__)
         plan = self._plan(anchor)
-        # the search begins at the rarest operator, and goes from there from value to value
         for position in self._places(anchor):
             if position in used:
                 continue

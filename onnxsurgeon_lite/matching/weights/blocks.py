@@ -94,7 +94,7 @@ def find_blocks(
     if len(blocks.shape) != _MATRIX:
         return []
     nearest = partial(_nearest, name, blocks, heads, belonging)
-    return in_a_row(blocks.shape[0], nearest, lambda each: heads[each].shape[0]) or []
+    return in_a_row(blocks.shape[0], nearest, lambda each: heads[each].shape[0])
 
 
 def _nearest(

@@ -183,7 +183,9 @@ class _WeightSearch:
         self._find_folds(equal)
         rest = [n for n in self.floats if n not in self.found and not self._by_fold(n)]
         self._find_plus_one(rest)
-        self._find_pieces(equal)
+        # what is in blocks is no piece of another weight: it is not read for these
+        blocks = self._find_blocks()
+        self._find_pieces(equal, blocks)
         for name in rest:
             if name not in self.found and not self._by_place(name):
                 self._take(name, equal[name])
@@ -195,7 +197,7 @@ class _WeightSearch:
         # what is left of the checkpoint, and what is suspicious of all that is found
         self.used.update(chain.from_iterable(equal.values()))
         self._place(equal)
-        self._find_blocks()
+        self.found |= blocks
         self._require_own()
         self._find_transposed()
         self._find_misplaced()
@@ -395,13 +397,16 @@ class _WeightSearch:
         free = [parameter for parameter in near if parameter not in self.used]
         return self._take(name, [p for p in called + free if self._fits(name, p)])
 
-    def _find_pieces(self, equal: Mapping[str, Sequence[str]]) -> None:
+    def _find_pieces(
+        self, equal: Mapping[str, Sequence[str]], blocks: Mapping[str, Weight]
+    ) -> None:
         """Find weights that were gathered from parameters that no weight is a copy of."""
         unknown = [
             n for n in self.floats if n not in self.found or not self.found[n].comparison.match
         ]
         # pieces are searched in parameters that no weight is a copy of
         copied = set(chain.from_iterable(equal[n] for n in self.floats if n not in unknown))
+        copied.update(*(weight.parts for weight in blocks.values()))
         free = [p for p in self.checkpoint if p not in copied]
         table = PieceTable({p: self._shape(p) for p in free}, self.checkpoint.rows)
         for name in unknown:
@@ -419,8 +424,9 @@ class _WeightSearch:
                 )
                 self.used.update(pieces.parameters)
 
-    def _find_blocks(self) -> None:
+    def _find_blocks(self) -> dict[str, Weight]:
         """Find what the weights in blocks were rounded from."""
+        found = dict[str, Weight]()
         for name, node in self.in_blocks.items():
             self.progress(f"{len(self.found)} weights compared")
             blocks = blocks_of(self.index, node)
@@ -431,8 +437,9 @@ class _WeightSearch:
                 # the finding says what is wrong, not the comparison
                 finding, same = examined(blocks, list(map(self.checkpoint.rows, parameters)))
                 how, parts = f"rounded with {blocks.bits} bits", tuple(parameters)
-                self.found[name] = Weight(name, ", ".join(parts), how, same, finding, parts=parts)
+                found[name] = Weight(name, ", ".join(parts), how, same, finding, parts=parts)
                 self.used.update(parts)
+        return found
 
     def _find_misplaced(self) -> None:
         """Find weights that hold what belongs elsewhere."""

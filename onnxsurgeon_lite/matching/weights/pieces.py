@@ -158,8 +158,8 @@ class PieceTable:
 
 def in_a_row(
     end: int, fitting: Callable[[int], Iterable[str]], size: Callable[[str], int]
-) -> list[str] | None:
-    """Return parameters that fill a weight from the start to the end; None if there are none.
+) -> list[str]:
+    """Return parameters that fill a weight from the start to the end; none if there are none.
 
     Args:
         fitting: gives those that may begin at a place, the best first.
@@ -178,7 +178,7 @@ def in_a_row(
             # the best is taken first
             found = [(start + size(each), names + [each]) for each in fitting(start)]
             pending += found[::-1]
-    return None
+    return []
 
 
 def _lengths(shape: Shape) -> list[int]:
