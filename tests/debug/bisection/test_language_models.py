@@ -96,6 +96,47 @@ def test_q_k_and_v_of_a_module_are_the_packed_projection_of_its_package(recorded
     assert (found.verdict, found.culprits) == ("agrees", [])
 
 
+def packed_gates(model):
+    """Let one product make gate and up of each layer, as packages of Phi-3 and others have it."""
+    graph, weight = model.graph, "model.layers.{}.mlp.{}_proj.MatMul.weight"
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for layer in (0, 1):
+        gate, up = (tensors[weight.format(layer, part)] for part in ("gate", "up"))
+        both = np.concatenate([numpy_helper.to_array(each) for each in (gate, up)], 1)
+        gate.CopyFrom(numpy_helper.from_array(both, weight.format(layer, "gate_up")))
+        graph.initializer.remove(up)
+        nodes = {node.name: node for node in graph.node}
+        first, second = (
+            nodes[f"/model/layers.{layer}/mlp/{part}_proj/MatMul"] for part in ("gate", "up")
+        )
+        names = [first.output[0], second.output[0]]
+        first.name = first.name.replace("gate_proj", "gate_up_proj")
+        first.input[1], first.output[0] = gate.name, f"both_{layer}"
+        split = helper.make_node("Split", [f"both_{layer}"], names, axis=-1, num_outputs=2)
+        second.CopyFrom(split)
+    return model
+
+
+@STURDY_ATTENTION
+@pytest.mark.filterwarnings("ignore")
+def test_gate_and_up_of_a_module_are_the_packed_projection_of_its_package(recorded, tmp_path):
+    right, wrong = (packed_gates(osl.load(recorded / "right.onnx").materialize()) for _ in range(2))
+    osl.save(right, tmp_path / "right.onnx")
+
+    compared = osl.compare_sets(tmp_path / "right.onnx", recorded / "refs", every=True)
+
+    assert compared.match
+    assert {"both_0", "both_1"} <= compared.values.keys()
+    held = next(t for t in wrong.graph.initializer if "layers.1.mlp.gate_up" in t.name)
+    gate, up = np.split(numpy_helper.to_array(held), 2, 1)
+    held.CopyFrom(numpy_helper.from_array(np.concatenate([gate, 1.5 * up], 1), held.name))
+    osl.save(wrong, tmp_path / "wrong.onnx")
+    found = osl.bisect(tmp_path / "wrong.onnx", recorded / "refs")
+    assert [culprit.name for culprit in found.culprits] == [
+        "/model/layers.1/mlp/gate_up_proj/MatMul"
+    ]
+
+
 @STURDY_ATTENTION
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
