@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import conditioned
+import exported
 import handmade
 import language
 import numpy as np
@@ -51,6 +52,7 @@ SUBJECTS = {
         *conditioned.SUBJECTS,
         *reimplemented.SUBJECTS,
         *ported.SUBJECTS,
+        *exported.SUBJECTS,
     )
 }
 CLOSE = 1e-4  # of the largest number of an output: twenty times what kernels differ by here
