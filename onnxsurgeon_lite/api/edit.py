@@ -185,15 +185,17 @@ def _verified(
     call: Call,
     needed: bool,
 ) -> "EditResult":
-    """Run both models and compare their outputs.
-
-    Args:
-        needed: an original that does not run is an error; otherwise the result says so.
-    """
+    """Run both models and compare their outputs; `needed`: an original that does not run is an error."""
     from onnxsurgeon_lite.matching import verify as verifying
     from onnxsurgeon_lite.matching.trials import unmoved_notes
 
-    sides = indexed(original), indexed(result.model)
+    edited = result.model
+    # with data in files of its own, a model runs as far as the edit matters; a value in a body is none of the graph
+    if done.decisive and len(original.files) > 1 and not needed:
+        with suppress(SurgeonError):
+            cut = passes.Extract(outputs=done.decisive)
+            original, edited = cut.apply(original).model, cut.apply(edited).model
+    sides = indexed(original), indexed(edited)
     # inputs that became constants are fed with these numbers in the original
     held = {n: original.array(t) for n, t in done.frozen.items() if n in sides[0].inputs}
     known = verifying.known_feeds(*sides)

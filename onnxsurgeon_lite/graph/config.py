@@ -116,7 +116,7 @@ class _Source:
 
     def number(self, *names: str) -> float | None:
         """Return the first of some fields that is a number."""
-        found = (self.config.get(name) for name in names)
+        found = map(self.config.get, names)
         # True is an int in Python
         numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
         return next(map(float, numbers), None)
@@ -325,8 +325,7 @@ class _Graph:
 
     def embedding_scale(self) -> Found:
         """Return what the embedding is multiplied by; 1 where nothing is."""
-        name = _nth(self.embedding.output, 0)
-        for position in self.index.users(name):
+        for position in self.index.users(_nth(self.embedding.output, 0)):
             node = self.index.nodes[position]
             if node.op_type == "Mul" and (number := self._single(node)) is not None:
                 return number
@@ -476,5 +475,5 @@ def _text(value: Found) -> str:
     numbers = [f"{number:.6g}" for number in np.atleast_1d(value).tolist()]
     if len(set(numbers)) == 1:  # the same in all layers: once
         return numbers[0]
-    middle = ["..."] if len(numbers) > _SHOWN else []
-    return f"[{', '.join(chain(numbers[: _SHOWN - 1], middle, numbers[_SHOWN - 1 :][-1:]))}]"
+    middle = ["..."] * (len(numbers) > _SHOWN)
+    return f"[{', '.join(numbers[: _SHOWN - 1] + middle + numbers[_SHOWN - 1 :][-1:])}]"

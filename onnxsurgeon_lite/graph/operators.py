@@ -55,9 +55,9 @@ def find_schema(op_type: str, version: int, domain: str) -> Schema | None:
 
 def needed(model: ModelProto) -> tuple[str, ...]:
     """Return the operators of a model that are onnxruntime's and not ONNX's, as DOMAIN:OPERATOR, sorted."""
-    nodes = walk.nodes(walk.holders(model))
     # functions of the model are no operators
-    found = {call_key(node) for node in nodes} - set(map(function_key, model.functions))
+    called = set(map(call_key, walk.nodes(walk.holders(model))))
+    found = called.difference(map(function_key, model.functions))
     strange = {(name, domain) for domain, name, _ in found if domain or not _is_known(name)}
     mine = strange & register() if strange else ()
     return tuple(sorted(f"{domain or 'ai.onnx'}:{name}" for name, domain in mine))
@@ -143,8 +143,12 @@ def _operators() -> list[_Operator]:
         kept: list[_Operator] = json.loads(place.read_text(encoding="utf-8"))
         return kept
     try:
-        command = [sys.executable, "-P", str(_SCRIPT)]
-        answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True)
+        answer = subprocess.run(
+            [sys.executable, "-P", str(_SCRIPT)],
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=True,
+        )
         # ONNX has these operators itself
         known = {(s.name, s.domain) for s in defs.get_all_schemas_with_history()}
         operators = [o for o in json.loads(answer.stdout) if tuple(o["key"][:2]) not in known]

@@ -200,8 +200,9 @@ class Decoder:
         }
         # in the dtypes that the models declare; what none reads is not fed
         for name in {self.tokens, _MASK, _POSITIONS} & self.inputs.keys():
-            kind = self.inputs[name].type.tensor_type.elem_type
-            known[name] = known[name].astype(numpy_dtype(kind))
+            known[name] = known[name].astype(
+                numpy_dtype(self.inputs[name].type.tensor_type.elem_type)
+            )
         # for the caller, who may bisect one of the models with it
         self.fed = {}
         # an output may be read by a later model, under its own name or another

@@ -103,9 +103,9 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
         file.verify()  # the parts take their data with them
     written = []
     models = [model_of(index, part) for part in found.parts]
-    graphs = [model.graph for model in models]
     # the inputs and outputs of all parts, whose order and declarations `merge` restores
-    ends = {v.name for v in chain.from_iterable(g.input[:] + g.output[:] for g in graphs)}
+    declared = chain.from_iterable([*m.graph.input, *m.graph.output] for m in models)
+    ends = {value.name for value in declared}
     # what `merge` needs to make the model whole again
     whole = json.dumps(
         dict(

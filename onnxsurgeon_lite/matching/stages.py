@@ -70,11 +70,8 @@ def read_stages(folder: Path) -> list[Stage]:
     tables: Any = read_toml(path, folder).get("stage", ()) if path.is_file() else ()
     try:
         # the last one decodes, where it does not say when it runs
-        usual = [ONCE] * (len(tables) - 1) + [STEP]
-        found = [
-            _stage(folder, **{"runs": runs, **table})
-            for runs, table in zip(usual, tables, strict=False)
-        ]
+        usual = zip([ONCE] * (len(tables) - 1) + [STEP], tables, strict=False)
+        found = [_stage(folder, **{"runs": runs, **table}) for runs, table in usual]
     except (TypeError, AttributeError) as error:  # another key, or no table
         raise UsageError(f"a stage of {str(path)!r} is not understood", _STAGE) from error
     if not found and (folder / PACKAGE).is_file():
@@ -110,8 +107,7 @@ def _of_package(folder: Path, config: Mapping[str, object]) -> Iterator[Stage]:
             # a piece runs at each step unless a setting keeps it from one kind of step
             is_for = TOKEN if piece.get("run_on_prompt") is False else _SECTIONS[kind]
             runs = PROMPT if piece.get("run_on_token_gen") is False else is_for
-            forwarded = inner(piece, "output_names_forwarder")
-            yield _stage(folder, name, runs, {**feeds, **forwarded}, cache)
+            yield _stage(folder, name, runs, feeds | inner(piece, "output_names_forwarder"), cache)
 
 
 def _links(outputs: Mapping[str, object], inputs: Mapping[str, object]) -> dict[str, str]:

@@ -82,8 +82,11 @@ class Dequantize:
             result = source.copy()
             found = _graph(GraphIndex.of(result), result, result.graph, left)
             # a scale may be 1 only where nothing reads the integers any more
-            nodes = walk.nodes(walk.graphs(result.proto))
-            read = {node.output[0] for node in nodes if node.op_type == DYNAMIC}
+            read = {
+                node.output[0]
+                for node in walk.nodes(walk.graphs(result.proto))
+                if node.op_type == DYNAMIC
+            }
             if left.issuperset(read):
                 break
             # `left` only grows, so the loop ends
@@ -112,8 +115,8 @@ class Dequantize:
 def _without_functions(model: Model) -> Model:
     """Return the model with functions that quantize inlined: their scales may be the call's."""
     functions = model.proto.functions
-    nodes = walk.with_inner(walk.nodes(functions))
-    if not any(node.op_type in _QUANTIZED for node in nodes):
+    operators = {node.op_type for node in walk.with_inner(walk.nodes(functions))}
+    if operators.isdisjoint(_QUANTIZED):
         return model
     return inline(model, [function_key(function) for function in functions])
 
@@ -190,8 +193,7 @@ def _in_float(index: GraphIndex, result: Model, name: str, node: NodeProto) -> T
     if source is None or isinstance(blocks, str) or not is_external(source):
         return dtypes.from_array(numbers(), name)
     shape = blocks.shape if node.op_type == ROWS else blocks.shape[::-1]
-    kind = dtypes.data_type_of_numpy(blocks.dtype)
-    tensor = TensorProto(name=name, data_type=kind, dims=shape)
+    tensor = TensorProto(name=name, data_type=dtypes.data_type_of_numpy(blocks.dtype), dims=shape)
     computed(result, source, tensor, lambda: [dtypes.encode(numbers())])
     return tensor
 
@@ -293,8 +295,11 @@ class _Floats:
 
     def _clipped(self, name: str, grid: Grid, integer: str, scale: str) -> Iterator[NodeProto]:
         """Yield a Clip to the range of a grid that ends at 0, unless what is clipped is inside in any case."""
-        inside = self.index.operator_of(name) in _NEVER_NEGATIVE
-        if grid.scale.size != 1 or grid.zero.size != 1 or inside:
+        if (
+            grid.scale.size != 1
+            or grid.zero.size != 1
+            or self.index.operator_of(name) in _NEVER_NEGATIVE
+        ):
             return
         # the ends of the range: one is 0 where the quantizer also cuts what a Relu cuts
         ends = [(end - grid.zero.item()) * grid.scale.item() for end in (grid.low, grid.high)]

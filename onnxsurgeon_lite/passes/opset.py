@@ -68,12 +68,10 @@ class Opset:
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
         source, expanded, computed = self._prepared(model, old)
-        notes = []
-        if computed:
-            notes.append(
-                f"{computed} Reshape lose allowzero: no size in their computed shapes may be 0"
-            )
-        touched = self._touches(source.proto, old)
+        notes = [
+            f"{computed} Reshape lose allowzero: no size in their computed shapes may be 0"
+        ] * bool(computed)
+        touched = self._touched(source.proto, old)
         # runtimes take operators before they are ONNX's: no version says anything of these
         kept = {n.op_type for n in own_nodes(source.proto) if first_version(n.op_type) > old}
         try:
@@ -94,9 +92,12 @@ class Opset:
         ]
         changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")
         changes += [f"{path} imports opset {self.version}" for path in moved]
+        # where what the versions define differently agrees, all that reads it does, too
+        others = expanded or computed or moved
         return replace(
             PassResult.of(model, result, changes, notes),
-            unproved=bool(touched or expanded or computed or moved),
+            unproved=bool(touched or others),
+            decisive=() if others else touched,
         )
 
     def _prepared(self, model: Model, old: int) -> tuple[Model, Counter[str], int]:
@@ -113,10 +114,9 @@ class Opset:
                 self.version < ALONG_AXIS.get(operator, first_version(operator)) <= old
             ),
         )
-        if self.version < _ALLOWZERO <= old:
-            source, computed = without_allowzero(source)
-            return source, expanded, computed
-        return source, expanded, 0
+        loses = self.version < _ALLOWZERO <= old
+        source, computed = without_allowzero(source) if loses else (source, 0)
+        return source, expanded, computed
 
     def _set_versions(self, proto: ModelProto) -> Iterator[str]:
         """Import the version, and set the IR version that it needs; yield a note on that."""
@@ -143,7 +143,7 @@ class Opset:
     ) -> tuple[Model, int]:
         """Convert, and note which operators had to stay as they are or be replaced by functions."""
         result = source.copy()
-        if not self._touches(source.proto, old):
+        if not self._touched(source.proto, old):
             return result, 0
         try:
             return result, convert_graph(source, result, old, self.version, kept)
@@ -172,12 +172,14 @@ class Opset:
             total += count
         return model, total
 
-    def _touches(self, proto: ModelProto, old: int) -> bool:
-        """Return whether the versions define any used operator differently."""
-        return any(
-            redefined(domain, operator, old, self.version)
-            for domain, operator in {(node.domain, node.op_type) for node in own_nodes(proto)}
+    def _touched(self, proto: ModelProto, old: int) -> tuple[str, ...]:
+        """Return what operators make that the versions define differently."""
+        found = (
+            node
+            for node in own_nodes(proto)
+            if redefined(node.domain, node.op_type, old, self.version)
         )
+        return tuple(walk.outputs(found))
 
 
 def not_run(converted: PassResult) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ class PassResult(Shown):
         unproved: True when only a run can tell that the result computes what the source does.
         frozen: inputs that became constants, with their numbers; a run of the source is fed them.
         turned: input or output that was transposed -> the dimension of the source at each place.
+        decisive: values that a run has to compare, where those are enough; all else means the same in both.
 
     Example:
         >>> result = osl.Rename((("23", "features"),)).apply(osl.load("whole_model.onnx"))
@@ -47,6 +48,7 @@ class PassResult(Shown):
     unproved: bool = hidden(False)
     frozen: Mapping[str, TensorProto] = field(default_factory=dict, metadata=HIDDEN)
     turned: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=HIDDEN)
+    decisive: tuple[str, ...] = hidden(())
 
     @classmethod
     def of(

@@ -431,8 +431,8 @@ def _rename(
         while value in aliases:
             value = aliases[value]
         final[name] = value
-    readers = set(index.reading(final)) - removed
-    rename_uses(chain(added, (target.node[position] for position in readers)), final)
+    readers = (target.node[position] for position in set(index.reading(final)) - removed)
+    rename_uses(chain(added, readers), final)
     return final
 
 
@@ -493,7 +493,7 @@ def _drop(
 
 
 def _said(index: GraphIndex, rule: Rule, match: Match, new: _New, scope: str) -> str:
-    path = f"{scope}/" if scope else ""
+    path = scope and f"{scope}/"
     first, last = (index.describe(p, path) for p in (match.removed[0], match.removed[-1]))
     count = len(match.removed)
     what = f"{count} nodes, {first} to {last}" if count > 1 else first

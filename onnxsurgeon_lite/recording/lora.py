@@ -61,8 +61,8 @@ def loras(base: ReferenceSet, adapter: ReferenceSet, alpha: float | None) -> dic
             )
         # "rank-stabilized" adapters divide by the root of the rank
         rank = math.sqrt(len(a)) if config.get("use_rslora") else len(a)
-        scale = np.float32(factor / rank)
-        found[name] = {parts["A"]: a, parts["B"]: b, f"{name}.lora_scale": np.asarray(scale)}
+        scale = np.asarray(factor / rank, np.float32)
+        found[name] = {parts["A"]: a, parts["B"]: b, f"{name}.lora_scale": scale}
     return found
 
 

@@ -358,3 +358,21 @@ def test_a_function_whose_softmax_takes_another_axis_below_opset_13_is_refused_u
         osl.opset(model, 12, unproved=True)
 
     assert osl.opset(osl.inline(model).model, 12).verified.match
+
+
+def test_a_model_with_data_of_its_own_runs_as_far_as_operators_are_defined_anew(tmp_path):
+    graph = """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2, 4] x) => (float[2, 4] y, int32[2] small) {
+            size = Shape (x) small = Cast <to = 6> (size) y = MatMul (x, w) }"""
+    proto = onnx.parser.parse_model(graph)
+    weight = np.arange(16, dtype=np.float32).reshape(4, 4)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    osl.save(osl.Model(proto), tmp_path / "whole.onnx")
+    onnx.save(proto, tmp_path / "apart.onnx", save_as_external_data=True, size_threshold=0)
+
+    whole, apart = (osl.opset(tmp_path / f"{name}.onnx", 23) for name in ("whole", "apart"))
+
+    assert apart.verified.compared.keys() == {"size", "small"}
+    assert whole.verified.compared.keys() == {"y", "small"}
+    assert apart.verified.match
+    assert apart.model.proto.graph.output[0].name == "y"

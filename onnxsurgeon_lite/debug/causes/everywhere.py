@@ -188,8 +188,7 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
 def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashable]]:
     """Return (the nodes that a hypothesis touches, what they may have in common with others)."""
     index = place.index
-    found = [touched(place, step) for step in hypothesis.edits]
-    nodes, values = (set(chain.from_iterable(each)) for each in zip(*found, strict=True))
+    nodes, values = touched(place, hypothesis.edits)
 
     def operators(positions: Iterable[int]) -> tuple[str, ...]:
         return tuple(sorted(index.nodes[position].op_type for position in positions))

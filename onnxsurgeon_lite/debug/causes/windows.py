@@ -1,9 +1,8 @@
 """Windows: the few nodes of a large region that an edit touches, edited alone; the region runs on behind them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
@@ -52,10 +51,9 @@ class Windows:
             return None
         # passes of other packages may name nodes in other ways
         try:
-            found = [touched(place, step) for step in edits]
+            nodes, values = touched(place, edits)
         except (KeyError, ValueError):
             return None
-        nodes, values = (set(chain.from_iterable(each)) for each in zip(*found, strict=True))
         # what lies between them, and the constants that they read
         nodes = index.descendants(nodes) & index.ancestors(index.made_by(nodes))
         reads = index.read_by(nodes) & index.producer.keys()
@@ -87,18 +85,21 @@ class Windows:
         return index.model.with_proto(part)
 
 
-def touched(place: Place, step: Pass) -> tuple[set[int], set[str]]:
-    """Return (the nodes that an edit touches, the values that it names)."""
-    index = place.index
-    values, tokens = named(step)
-    nodes = set(map(place.number, tokens))
-    if isinstance(step, Remove):
-        nodes |= set(index.next_to(index.made_by(nodes)))
-    elif not nodes:
-        nodes |= set(index.next_to(values))
-    # the makers of values that others make afterwards
-    ends = getattr(step, "outputs", ()) or values * getattr(step, "before", False)
-    return nodes | {index.producer[name] for name in ends if name in index.producer}, set(values)
+def touched(place: Place, steps: Iterable[Pass]) -> tuple[set[int], set[str]]:
+    """Return (the nodes that edits touch, the values that they name)."""
+    index, touches, names = place.index, set[int](), set[str]()
+    for step in steps:
+        values, tokens = named(step)
+        nodes = set(map(place.number, tokens))
+        if isinstance(step, Remove):
+            nodes |= set(index.next_to(index.made_by(nodes)))
+        elif not nodes:
+            nodes |= set(index.next_to(values))
+        # the makers of values that others make afterwards
+        ends = getattr(step, "outputs", ()) or values * getattr(step, "before", False)
+        touches |= nodes | {index.producer[name] for name in ends if name in index.producer}
+        names.update(values)
+    return touches, names
 
 
 def switched(place: Place, values: Collection[str]) -> ModelProto:

@@ -204,8 +204,7 @@ class Places:
         return list(dict.fromkeys(found))
 
     def _scopes(self, name: str, surely: bool) -> list[str]:
-        users = self._index.users(name)
-        origins = [self._index.origins[user] for user in users]
+        origins = [self._index.origins[user] for user in self._index.users(name)]
         scopes = [f"{o.scope}." if o.scope else "" for o in origins if o.known or not surely]
         return [rewrapped(scope, self._way).removesuffix(".") for scope in scopes]
 
@@ -219,8 +218,7 @@ def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]
     counts = Counter[Sense]()
     for name, order in weights:
         # [1, 0]: the model holds the parameter transposed
-        read = products(index, name, list(order) == [1, 0])
-        counts.update(sense for *_, sense in read if sense)
+        counts.update(sense for *_, sense in products(index, name, list(order) == [1, 0]) if sense)
     return {sense for sense, count in counts.items() if count > _RARE * counts.total()}
 
 

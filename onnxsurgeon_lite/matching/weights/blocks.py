@@ -116,8 +116,7 @@ def _nearest(
         size = np.linalg.norm(row) * np.linalg.norm(head.row)
         alike = round(float(row @ head.row / size), 3) if size else 0.0
         if alike > _ALIKE:
-            rivals = bool(belonging.rival(name, parameter))
-            near.append((-alike, rivals, parameter))
+            near.append((-alike, bool(belonging.rival(name, parameter)), parameter))
     return [parameter for *_, parameter in sorted(near)]
 
 
@@ -136,8 +135,8 @@ def examined(blocks: Blocks, stored: Sequence[Rows]) -> tuple[str, Comparison]:
     bad = np.concatenate([each for each, _ in judged])
     # only the rows that are farthest off are compared in full
     farthest = places[int(np.argmax([distance for _, distance in judged]))]
-    numbers = _joined(stored, farthest).astype(blocks.dtype)
-    comparison = compare(blocks.part(farthest).numbers(), numbers, _NEAR)
+    right = _joined(stored, farthest).astype(blocks.dtype)
+    comparison = compare(blocks.part(farthest).numbers(), right, _NEAR)
     # too many are bad: the numbers were not rounded one by one (as GPTQ), so only outliers are wrong
     if bad.mean() > _USUAL:
         size = np.concatenate([of(rows).size() for rows in places])

@@ -130,8 +130,7 @@ def _add_branch(nodes: NewNodes, node: NodeProto, lora: Lora, end: int, total: i
     # the sum takes the name of the product's result
     result = node.output[0]
     node.output[0] = fresh(f"{result}.alone", nodes.taken)
-    scaled = nodes.add("Mul", [x, scale], f"{scale}.x")
-    nodes.named("Add", [node.output[0], scaled], result)
+    nodes.named("Add", [node.output[0], nodes.add("Mul", [x, scale], f"{scale}.x")], result)
 
 
 def _refusal(why: str) -> ReferenceSetError:

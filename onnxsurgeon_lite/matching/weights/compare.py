@@ -374,8 +374,9 @@ class _WeightSearch:
             fold, parameter = self.folds[name]
             node = self._convolution(name, 1)
             axis = _channels(node) if node is not None else 0
-            folded = fold.weight(self._read(parameter), axis)
-            return self._add_folded(name, parameter, fold, folded, axis)
+            return self._add_folded(
+                name, parameter, fold, fold.weight(self._read(parameter), axis), axis
+            )
         node = self._convolution(name, 2)
         if node is None or node.input[1] not in self.folds:
             return False
@@ -407,8 +408,8 @@ class _WeightSearch:
         # pieces are searched in parameters that no weight is a copy of
         copied = set(chain.from_iterable(equal[n] for n in self.floats if n not in unknown))
         copied.update(*(weight.parts for weight in blocks.values()))
-        free = [p for p in self.checkpoint if p not in copied]
-        table = PieceTable({p: self._shape(p) for p in free}, self.checkpoint.rows)
+        free = {p: self._shape(p) for p in self.checkpoint if p not in copied}
+        table = PieceTable(free, self.checkpoint.rows)
         for name in unknown:
             # a fold or an equal parameter explains it better
             weight = self.found.get(name)
