@@ -251,7 +251,9 @@ def wrapper_of(names: Collection[str], known: Set[str], most: int = 0) -> tuple[
     """
 
     def heads(names: Iterable[str]) -> list[str]:
-        counts = Counter(name[: dot.end()] for name in names for dot in re.finditer(r"\.", name))
+        found = (name[: dot.end()] for name in names for dot in re.finditer(r"\.", name))
+        # an item of a list is around no other item
+        counts = Counter(head for head in found if not re.search(r"\.\d+\.$", head))
         return [""] + list(dict(counts.most_common(_HEADS)))
 
     pairs = product(heads(names), heads(known))

@@ -37,6 +37,7 @@ from onnxsurgeon_lite.graph.native import (
     open_sizes,
 )
 from onnxsurgeon_lite.graph.scopes import Provenances
+from onnxsurgeon_lite.graph.settling import TRIED
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, every_read
 from onnxsurgeon_lite.model import (
     Model,
@@ -373,12 +374,16 @@ class GraphIndex:
 
     def _untyped(self, names: Iterable[str]) -> set[str]:
         """Return the values whose types can be inferred, for all that is known."""
-        return {
+        found = {
             name
             for name in names
             if name not in self.types
             or (not is_complete(self.types[name]) and self.producer.get(name) is not None)
         } - self.settled
+        # an edit that is tried does not ask for what is known
+        known = TRIED.get() or {}
+        self.types.update({name: known[name] for name in found & known.keys()})
+        return found - known.keys()
 
     def inferred_outputs(self) -> dict[str, TypeProto]:
         """Infer the types of the graph's outputs from the inputs and weights alone, without reading declarations.

@@ -1,8 +1,6 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from typing import SupportsInt, cast
 
@@ -27,6 +25,7 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, find_schema
+from onnxsurgeon_lite.graph.settling import TRIED, UNSETTLED
 from onnxsurgeon_lite.graph.table import NodeTable
 from onnxsurgeon_lite.model import (
     Model,
@@ -140,19 +139,6 @@ CONSTANTS = {
 }
 """Attribute of a Constant -> the dtype of its tensor, and the fields of both that hold the numbers."""
 
-UNSETTLED: ContextVar[set[str] | None] = ContextVar("UNSETTLED", default=None)
-"""Between the steps of a pipeline: the values whose types do not fit so far. With None a misfit is an error."""
-
-
-@contextmanager
-def settling_later(unsettled: set[str] | None) -> Iterator[None]:
-    """Let edits add values whose types do not fit to a set, instead of an error; None ends that."""
-    token = UNSETTLED.set(unsettled)
-    try:
-        yield
-    finally:
-        UNSETTLED.reset(token)
-
 
 def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeProto]:
     """Check a node, which can be new to the graph, and return the known types of its outputs.
@@ -167,6 +153,8 @@ def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeP
         return {}
     _check_counts(schema, node, what)
     _check_attributes(schema, node, what)
+    if TRIED.get() is not None:
+        return {}
     index.learn_types(name for name in node.input if name and name in index)
     types = {name: index.types[name] for name in node.input if name in index.types}
     try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost, ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
-from onnxsurgeon_lite.graph.schemas import UNSETTLED, settling_later
+from onnxsurgeon_lite.graph.settling import UNSETTLED, settling_later
 from onnxsurgeon_lite.matching.trials import Trial, unmoved, unmoved_notes
 from onnxsurgeon_lite.matching.verify import verify
 from onnxsurgeon_lite.model import Model, loaded

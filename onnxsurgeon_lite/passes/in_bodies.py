@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.bodies import place_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import UNSETTLED, settling_later
 from onnxsurgeon_lite.graph.selecting.select import split_names
+from onnxsurgeon_lite.graph.settling import UNSETTLED, settling_later
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few, listed
 from onnxsurgeon_lite.passes.pipeline import Pipeline

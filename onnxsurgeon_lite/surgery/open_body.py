@@ -25,7 +25,7 @@ from onnxsurgeon_lite.graph.index import (
     opset_versions,
     reached_functions,
 )
-from onnxsurgeon_lite.graph.schemas import UNSETTLED
+from onnxsurgeon_lite.graph.settling import UNSETTLED
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key

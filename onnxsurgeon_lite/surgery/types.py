@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.graph.schemas import UNSETTLED
+from onnxsurgeon_lite.graph.settling import TRIED, UNSETTLED
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.model.calls import check_functions
@@ -128,9 +128,13 @@ def infer(
     Returns:
         Types to read, not to change: equal ones are the same object.
     """
+    requested = values if requested is None else requested
+    # whoever tries an edit infers its types once, at the end
+    if (tried := TRIED.get()) is not None:
+        return {name: tried[name] for name in requested & tried.keys()}
     check_functions(model.proto)
     part = _undeclared(model, values, count, change)
-    return _answered(*part, values if requested is None else requested, strict)
+    return _answered(*part, requested, strict)
 
 
 def begin_infer(

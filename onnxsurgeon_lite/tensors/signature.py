@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onnxsurgeon_lite.tensors.dtypes import wide
 
-MIN_ELEMENTS = 17
+MIN_ELEMENTS = 8
 """Tensors with fewer elements match by chance."""
 _SUMS, _SAMPLE = 4, 512
 _MIN_DISTINCT = 8  # of the first elements: constants and masks are not recognized

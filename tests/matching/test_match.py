@@ -796,3 +796,48 @@ def test_behind_an_error_a_convolution_is_not_taken_for_its_transposed_result(tm
     ]
     assert operators.count(("Conv", "Conv")) == 3
     assert all(one == other for one, other in operators)
+
+
+class Inner(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = torch.nn.Linear(12, 12), torch.nn.Linear(12, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.leave(torch.tanh(self.enter(x)))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, through: bool, factor: float) -> None:
+        super().__init__()
+        self.inner, self.through, self.factor = Inner(), through, factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.through:
+            return x + self.factor * self.inner(x)
+        return x + self.factor * self.inner.leave(torch.tanh(self.inner.enter(x)))
+
+
+def test_a_module_whose_parent_another_forward_passes_over_is_paired_though_its_numbers_differ(
+    runtime, tmp_path
+):
+    torch.manual_seed(0)
+    right = torch.nn.Sequential(Layer(True, 1.0), Layer(True, 1.0)).eval()
+    wrong = torch.nn.Sequential(Layer(False, 0.5), Layer(False, 1.0)).eval()
+    wrong.load_state_dict(right.state_dict())
+    x = torch.randn(3, 12)
+    with pytest.warns():
+        index = exported(wrong, x, tmp_path / "wrong.onnx", dynamo=False)
+    record_module(right, (x,), folder=tmp_path / "references")
+    references = open_references(tmp_path / "references")
+
+    result = match_references(references, index, feeds_in_order(index, references), runtime)
+
+    made_in = {
+        one: index.origins[index.producer[other]].scope
+        for one, other in pairs_of(result).items()
+        if other in index.producer
+    }
+    for layer in "01":
+        assert made_in[f"{layer}.inner.enter"] == f"{layer}.enter"
+        assert made_in[f"{layer}.inner.leave"] == f"{layer}.leave"

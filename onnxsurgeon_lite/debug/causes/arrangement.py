@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
-from onnxsurgeon_lite.passes import Insert, Pass, Rewire
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire, SetAttr
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, has_floats, wide
 
 _LONGEST = 4096  # elements of an axis that is arranged
@@ -48,8 +48,31 @@ def taken(
 def arrangement(place: Place) -> Hypotheses:
     """Yield other orders of what a region computes, of the parts that it takes, and of several inputs together."""
     yield from _slices([s for s in place.sites if s.op_type == "Slice" and len(s.input) > 2])
+    yield from _split_otherwise(place)
     yield from _results(place)
     yield from _together(place)
+
+
+def _split_otherwise(place: Place) -> Hypotheses:
+    """Yield axes into which another one is split, exchanged where they are put in order: heads and their parts."""
+    for site in place.sites:
+        maker = site.maker(0) if site.op_type == "Transpose" else None
+        sizes = maker.constant(1) if maker is not None and maker.op_type == "Reshape" else None
+        if maker is None or sizes is None or len(maker.readers) != 1:
+            continue
+        # neighbors of other sizes: the result has the same shape as before
+        perm, old = site.ints("perm"), sizes.array
+        for a in range(min(len(perm), old.size) - 1):
+            if old[a] == old[a + 1] or 1 in (old[a], old[a + 1]):
+                continue
+            right = old.copy()
+            right[[a, a + 1]] = old[[a + 1, a]]
+            # the same axes of what is split stand at the same places
+            order = [{a: a + 1, a + 1: a}.get(axis, axis) for axis in perm]
+            was = f"{maker.title} splits into {old.tolist()} before {site.title} puts them in the order {perm}"
+            sentence = f"{was}; with {right.tolist()} and {order}"
+            edits = sizes.edit(right), SetAttr(site.only, (("perm", order),))
+            yield Hypothesis("order of a split", sentence, edits, ("split", a, tuple(perm)))
 
 
 def _results(place: Place) -> Hypotheses:

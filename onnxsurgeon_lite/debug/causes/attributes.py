@@ -5,15 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
-from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, RegionNode
 from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.passes import Insert, Rewire, SetAttr
-from onnxsurgeon_lite.tensors.dtypes import dtype_name, has_floats
+from onnxsurgeon_lite.tensors.dtypes import Array, dtype_name, has_floats
 
 New = dict[str, Attribute]
 """Other values of some attributes of one node."""
+_Integers = NDArray[np.int64]
+_Window = tuple[_Integers, _Integers, _Integers]
+"""(dilations, pads before, pads behind) of each axis."""
 
 _VALUES: Mapping[str, Sequence[Attribute]] = MISTAKES["attributes"]
 EPSILONS = MISTAKES["attributes"]["epsilon"]
@@ -37,7 +41,7 @@ def attributes(place: Place) -> Hypotheses:
     yield from _exchanged(place)
     for site in place.sites:
         if site.op_type == "Conv":
-            yield from _padded(site)
+            yield from _of_any_kernel(site)
             yield from _bordered(site)
         for together in _several(site):
             yield changed(site, together)
@@ -254,31 +258,80 @@ def _bordered(site: RegionNode) -> Hypotheses:
         yield Hypothesis("padding", sentence, (pad, none), ("padding", mode))
 
 
-def _padded(site: RegionNode) -> Hypotheses:
-    """Yield other dilations of a convolution, and the pads of a Pad before it that keep its size: at the same ends."""
-    # the pads of height and width that the Pad before has
-    maker, kernel = site.maker(0), np.array(_kernel(site), np.int64)
+def _pad_before(site: RegionNode, axes: int) -> tuple[RegionNode | None, Array | None]:
+    """Return (the Pad whose result a window alone reads, its pads); None without one."""
+    maker = site.maker(0)
     now = maker.operand(1) if maker is not None and maker.op_type == "Pad" else None
-    if maker is None or now is None or not kernel.size or any(maker.input[3:]):
+    if maker is None or now is None or any(maker.input[3:]) or now.size != 2 * (axes + 2):
+        return None, None
+    return (maker, now) if axes else (None, None)
+
+
+def _of_any_kernel(site: RegionNode) -> Hypotheses:
+    """Yield pads and dilations that follow from a rule, so that kernels of all sizes have the same mistake."""
+    kernel = np.array(_kernel(site), np.int64)
+    maker, now = _pad_before(site, kernel.size)
+    read = (maker or site).operand(0)
+    if not (kernel > 1).any() or read is None or site.attributes.get("auto_pad") != "NOTSET":
         return
-    if now.size != 2 * (kernel.size + 2):
-        return
-    ends, old = now.reshape(2, -1)[:, 2:], np.array(site.ints("dilations") or [1] * kernel.size)
-    both = ends.sum(axis=0)
-    was = f"dilations of {site.title} is {old.tolist()}, pads of {maker.title} are {now.tolist()}"
-    for dilation in dict.fromkeys(chain(_STEPS, _larger(site))) if both.all() else ():
-        # the ends share the larger pads as they share them now
-        total = both + (dilation - old) * (kernel - 1)
-        first = np.rint(ends[0] / np.maximum(1, both) * total).astype(now.dtype)
-        if (old == dilation).all() or (total < 0).any():
+    # the node's own pads, or those of height and width that the Pad before it has
+    old = np.array(site.ints("dilations") or [1] * kernel.size)
+    pads = np.array(site.ints("pads") or [0] * 2 * kernel.size).reshape(2, -1)
+    own = pads if now is None else np.int64(now).reshape(2, -1)[:, 2:]
+    sizes = np.array(read.shape[2:])
+    rules = {**_padded(site, kernel, old, sizes), **_dilated(site, kernel, old, own)}
+    for rule, (dilation, *ends) in rules.items():
+        if ((own == ends).all() and (old == dilation).all()) or not dilation.all():
             continue
-        pads = now.reshape(2, -1).copy()
-        pads[:, 2:] = first, total - first
-        other, right = [dilation] * kernel.size, pads.reshape(-1).tolist()
-        padded = Rewire(maker.input[1], str(right), maker.only, 1)
-        edits = padded, SetAttr(site.only, (("dilations", other),))
-        mistake = ("padded", site.op_type, dilation)
-        yield Hypothesis("dilations and pads", f"{was}; with {other} and {right}", edits, mistake)
+        # one edit of the node, or one of each
+        new, shown = np.concatenate(ends).tolist(), own.reshape(-1).tolist()
+        changes: New = {"dilations": dilation.tolist(), "pads": new}
+        edits: Edits = (SetAttr(site.only, tuple(changes.items())),)
+        if maker is not None and now is not None:
+            new = np.concatenate([now.reshape(2, -1)[:, :2], ends], axis=1).reshape(-1).tolist()
+            shown = now.tolist()
+            dilated = SetAttr(site.only, (("dilations", dilation.tolist()),))
+            edits = Rewire(maker.input[1], str(new), maker.only, 1), dilated
+        # what stays is not said
+        was, right = f"pads of {(maker or site).title} are {shown}", f"{rule}, {new},"
+        if (old != dilation).any():
+            was = f"dilations of {site.title} is {old.tolist()}, {was}"
+            right = f"{rule}, {dilation.tolist()} and {new},"
+        yield Hypothesis("window", f"{was}; with {right}", edits, ("window", rule))
+
+
+def _padded(
+    site: RegionNode, kernel: _Integers, old: _Integers, sizes: _Integers
+) -> dict[str, _Window]:
+    """Return pads by the rule that they follow: of half the kernel, or as SAME has them."""
+    strides = np.array(site.ints("strides") or [1] * kernel.size)
+    # with SAME a result has the size of what is read, divided by the stride and rounded up
+    same = np.maximum((-(-sizes // strides) - 1) * strides + old * (kernel - 1) + 1 - sizes, 0)
+    half, late, none = old * (kernel - 1) // 2, -(-same // 2), np.zeros_like(kernel)
+    return {
+        "half of the kernel at both ends": (old, half, half),
+        "those of SAME_UPPER": (old, same - late, late),
+        "those of SAME_LOWER": (old, late, same - late),
+        "all at the end": (old, none, same),
+        "all at the beginning": (old, same, none),
+    }
+
+
+def _dilated(
+    site: RegionNode, kernel: _Integers, old: _Integers, own: _Integers
+) -> dict[str, _Window]:
+    """Return other dilations with the pads that keep the size, by their rule."""
+    rules = {"twice the dilations": 2 * old, "half the dilations": old // 2}
+    # a node with its own pads is tried with each of these by `_windows`
+    for step in dict.fromkeys(chain(_STEPS, _larger(site))) if site.maker(0) else ():
+        rules[f"dilations of {step}"] = np.full_like(kernel, step)
+    found, both = dict[str, _Window](), own.sum(axis=0)
+    for rule, dilation in rules.items():
+        # the ends share the larger pads as they share them now; where none are, there stay none
+        total = np.maximum(0, both + (dilation - old) * (kernel - 1)) * (both > 0)
+        first = np.rint(own[0] / np.maximum(1, both) * total).astype(own.dtype)
+        found[rule] = dilation, first, total - first
+    return found
 
 
 def _same_first(

@@ -143,8 +143,9 @@ def _of_constant(constant: Constant) -> Hypotheses:
     for kind, how, right in variants(constant):
         mistake = (kind, constant.site.op_type, constant.slot, how)
         vague = kind == "number" and shrinks(constant.array, right)
-        edits = (constant.edit(right),)
-        yield Hypothesis(kind, f"{constant} {how}", edits, mistake, vague=vague)
+        edits, site = (constant.edit(right),), constant.site
+        fixed = site.op_type == "Trilu" and site.place.is_open(site.output, -1)
+        yield Hypothesis(kind, f"{constant} {how}", edits, mistake, vague=vague, fixed=fixed)
 
 
 def variants(constant: Constant) -> Iterator[Variant]:
@@ -184,6 +185,9 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
         near = (int(old) + step for step in (1, -1, 2, -2))
         zeros = MISTAKES["zero_points"].get(array.dtype.name, ())
         values = list(itertools.chain(near, range(4), zeros))
+        made = constant.site.made
+        if constant.site.op_type == "Trilu" and made is not None:  # the keys of a cache come first
+            values.append(made.shape[-1] - made.shape[-2])
     for value in dict.fromkeys(values):
         if value == old or (array.dtype.kind == "u" and value < 0):
             continue
@@ -449,15 +453,17 @@ def together(place: Place, orders: Callable[[int], Ordering]) -> Hypotheses:
     for size in dict.fromkeys(itertools.chain.from_iterable(shapes)):
         # a weight along an axis, and the vectors of that size: biases, scales
         along = [(c, axis) for c in found if (axis := _axis_of(c.array, size)) is not None]
-        lines = any(c.array.size == size for c, _ in along)
+        # the mean and the deviation of pixels have an order of their own
+        lines = [(c, axis) for c, axis in along if c.array.size == size]
         few = sum(c.array.size for c, _ in along) <= 4 * _SMALL
-        if size < 3 or len(along) < 2 or not lines or not few:
+        if size < 3 or not lines or not few:
             continue
-        for how, order in orders(size):
-            edits = tuple(c.edit(np.take(c.array, order, axis)) for c, axis in along)
-            names = joined(constant.name for constant, _ in along)
-            sentence = f"each of {names} {how.replace('axis {axis}', 'the axis that they share')}"
-            yield Hypothesis("permuted constants", sentence, edits)
+        for several in (along, lines) if len(lines) < len(along) else (along,):
+            for how, order in orders(size) if len(several) > 1 else ():
+                edits = tuple(c.edit(np.take(c.array, order, axis)) for c, axis in several)
+                names = joined(constant.name for constant, _ in several)
+                how = how.replace("axis {axis}", "the axis that they share")
+                yield Hypothesis("permuted constants", f"each of {names} {how}", edits)
 
 
 def _axis_of(array: Array, size: int) -> int | None:

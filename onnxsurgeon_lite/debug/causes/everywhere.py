@@ -202,7 +202,9 @@ def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashab
     # nodes are put in where two operators meet, or behind one and those before it; else it is the mistake alone
     behind = "behind", before, makers(index.read_by(made))
     edges: list[Hashable] = [("between", before, own), behind] if hypothesis.length[1] else [()]
-    return nodes, edges + [(own, around)]
+    # branches side by side read one value
+    beside = own, frozenset(n for n in index.read_by(nodes) if not place.is_constant(n))
+    return nodes, edges + [(own, around), beside]
 
 
 def _as_one(place: Place, several: Sequence[Hypothesis]) -> Hypothesis:

@@ -2,17 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, islice, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed
+from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.operations import composed, put_in
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, data_type_of_numpy, has_floats, wide
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    Arrays,
+    Shape,
+    data_type_of_numpy,
+    has_floats,
+    wide,
+)
 from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]
@@ -24,6 +31,10 @@ _BEFORE = 6  # nodes between a product and its Softmax
 _WITH_HEADS = 3  # axes of the scores of several heads
 _MOST = 12  # masks that are tried at one place
 _AXES_READ = 13  # the opset since which Unsqueeze reads its axes
+_SUMS = 11  # the opset since which there is CumSum
+_OF_ROWS = 2  # axes of positions of a batch
+_POSITIONS = (-1, 0), (-1, 1), (1, 1)
+"""What is added to the count of what a mask shows, and the position of what it hides."""
 _APPLIED = {
     "Add": "is added to the scores as it is by",
     "Sub": "is subtracted from the scores as it is by",
@@ -59,14 +70,7 @@ def missing_masks(place: Place) -> Hypotheses:
 
 def missing_masks_of_means(place: Place) -> Hypotheses:
     """Yield means of the positions that a mask shows, instead of means of all: of the tokens, without padding."""
-    # each mask once, as an input of the model where it is one
-    values = {**place.values, **place.nearby}
-    names = sorted(values, key=place.whole.inputs.__contains__)
-    masks = {
-        (flags.shape, flags.tobytes()): name
-        for name in names
-        if (flags := shown(values[name])) is not None and values[name].min() >= 0
-    }
+    masks = _ones_and_zeros(place)
     for site in place.sites if place.opset >= _AXES_READ else ():
         data, made = site.operand(0), site.made
         if site.op_type != "ReduceMean" or not has_floats(data) or made is None:
@@ -75,18 +79,68 @@ def missing_masks_of_means(place: Place) -> Hypotheses:
         to, summed = data_type_of_numpy(data.dtype), f"ReduceSum <keepdims = {int(keeps)}>"
         nodes = f"c = Cast <to = {to}> (x1) u = Unsqueeze(c, behind) t = Mul(x, u)"
         nodes += f" s = {summed} (t, axis) n = {summed} (u, axis) y = Div(s, n)"
-        for (shape, _), name in masks.items():
-            axis, rank = len(shape) - 1, data.ndim
-            if not 0 < axis < rank - 1 or shape != data.shape[: axis + 1]:
+        for name, mask in masks.items():
+            axis, rank = mask.ndim - 1, data.ndim
+            if not 0 < axis < rank - 1 or mask.shape != data.shape[: axis + 1]:
                 continue
             if not np.allclose(data.mean(axis, keepdims=keeps), made, 1e-3, 1e-4):
                 continue
             numbers = {"axis": np.array([axis]), "behind": np.arange(axis + 1, rank)}
-            ends, mask = (site.input[0], site.output, data), {name: values[name]}
-            edit = composed(place, *ends, nodes, numbers, mask, made)
+            ends = site.input[0], site.output, data
+            edit = composed(place, *ends, nodes, numbers, {name: mask}, made)
             was = f"{site.title} is the mean of all positions of axis {axis}"
             sentence = f"{was}; with the mean of those that {name!r} shows"
             yield Hypothesis("missing mask", sentence, (edit,), ("masked mean", axis))
+
+
+def _ones_and_zeros(place: Place) -> Arrays:
+    """Return the masks of a place that have ones and zeros, each once: as an input of the model where it is one."""
+    values = {**place.values, **place.nearby}
+    names = sorted(values, key=place.whole.inputs.__contains__)
+    flags = ((name, shown(values[name])) for name in names)
+    once = {
+        (each.shape, each.tobytes()): name
+        for name, each in flags
+        if each is not None and values[name].min() >= 0
+    }
+    return {name: values[name] for name in once.values()}
+
+
+def padded_positions(place: Place) -> Hypotheses:
+    """Yield positions that count what a mask shows, without padding, where rows of a table are taken by all of them."""
+    masks = _ones_and_zeros(place)
+    for site in place.sites if place.opset >= _SUMS else ():
+        now = site.operand(1)
+        if site.op_type != "Gather" or now is None or not site.constant(0) or now.ndim != _OF_ROWS:
+            continue
+        # 0, 1, 2, ... for each example
+        if now.dtype.kind != "i" or not (now == np.arange(now.shape[-1])).all():
+            continue
+        for (name, mask), (first, hidden) in product(masks.items(), _POSITIONS):
+            if mask.ndim == _OF_ROWS and fits(now.shape, mask.shape):
+                edits = _counting(place, site, now, {name: mask}, first, hidden)
+                right = f"counting those that {name!r} shows, with {hidden} elsewhere,"
+                sentence = f"{site.title} counts all positions; {right}"
+                yield Hypothesis("positions", sentence, edits, ("positions", first, hidden))
+
+
+def _counting(
+    place: Place, site: RegionNode, now: Array, masks: Arrays, first: int, hidden: int
+) -> Edits:
+    """Return the edits that let a node read how many positions of a mask are shown up to each, plus a number."""
+    numbers = {"last": np.array(-1)}
+    for key, number in ("first", first), ("hidden", hidden):
+        numbers[key] = np.asarray(number, now.dtype)
+    # the sum of ones up to a position; what the mask hides has a position of its own
+    nodes = f"c = Cast <to = {data_type_of_numpy(now.dtype)}> (x1) s = CumSum(c, last)"
+    nodes += " p = Add(s, first) f = Cast <to = 9> (x1) y = Where(f, p, hidden)"
+    (mask,) = masks.values()
+    made = np.broadcast_to(now, mask.shape)
+    return put_in(
+        site.input[1],
+        lambda start, end: composed(place, start, end, now, nodes, numbers, masks, made),
+        site.only,
+    )
 
 
 def missing_slopes(place: Place) -> Hypotheses:

@@ -70,6 +70,16 @@ _BACK: Mapping[tuple[str, int], Callable[[Wide, Wide], Wide]] = {
     ("Div", 0): np.multiply,
 }
 """(operator, slot) -> what it reads there, of its result and its other operand."""
+_INVERSE: Mapping[str, Callable[[Wide], Wide]] = {
+    "Sigmoid": lambda result: np.log(result / (1 - result)),
+    "Tanh": np.arctanh,
+    "Exp": np.log,
+    "Log": np.exp,
+    "Sqrt": np.square,
+    "Neg": np.negative,
+    "Reciprocal": np.reciprocal,
+}
+"""Operator -> what it reads, of its result."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +234,11 @@ class RegionNode:
             return None
         if self.op_type in _SAME_ELEMENTS and slot == 0:
             return result.reshape(read.shape)
+        # functions of single elements; NaN where a wrong node makes what they never make
+        if self.op_type in _INVERSE:
+            with np.errstate(all="ignore"):
+                found = _INVERSE[self.op_type](result)
+            return found if np.isfinite(found).all() else None
         # arithmetic with another operand that is known
         other = self.operand(1 - slot) if len(self.input) == 2 else None
         back = _BACK.get((self.op_type, slot))

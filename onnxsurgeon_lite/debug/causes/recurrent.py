@@ -19,6 +19,7 @@ from onnxsurgeon_lite.debug.causes.cells import (
     sums_of,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode
 from onnxsurgeon_lite.debug.causes.solving import (
     borrowed,
@@ -29,9 +30,11 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_constant,
     unchanged,
 )
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_array, wide
 
+_SPLITS = 13  # the opset since which Split reads its sizes
 _PARTS = MISTAKES["gates"]["together"]
 
 Arranged = tuple[str, str, dict[int, Array]]
@@ -138,6 +141,31 @@ def _of_constant(constant: Constant | None, every: Sequence[Cells]) -> Hypothese
         if proves or plain(constant, rounding(constant.numbers)):
             solved = [cells.solved(slot, mask) for cells, mask in zip(every, masks, strict=True)]
             yield from _repaired(constant, every[0].kind, solved)
+
+
+def ends_of_directions(place: Place) -> Hypotheses:
+    """Yield the last step of the first half, the first one of the other, where one step of both directions is taken."""
+    if not any(node.op_type in GATES for node in place.whole.nodes):
+        return
+    for site in place.sites if place.opset >= _SPLITS else ():
+        read, made, step = site.operand(0), site.made, site.constant(1)
+        if site.op_type != "Gather" or read is None or made is None or step is None:
+            continue
+        # one step alone, of values that have both directions side by side
+        axis, halves = integer(site.node, "axis") % read.ndim, made.shape[-1] // 2
+        if step.array.ndim or axis == read.ndim - 1 or made.shape[-1] % 2:
+            continue
+        # a backward pass ends at the first step
+        nodes = f"f = Gather <axis = {axis}> (x, last) b = Gather <axis = {axis}> (x, first)"
+        nodes += " s, t = Split <axis = -1> (f, halves) u, v = Split <axis = -1> (b, halves)"
+        numbers = {"last": np.array(-1), "first": np.array(0), "halves": np.array([halves] * 2)}
+        ends = site.input[0], site.output, read
+        edit = composed(
+            place, *ends, f"{nodes} y = Concat <axis = -1> (s, v)", numbers, result=made
+        )
+        was = f"{site.title} takes one step of both directions"
+        sentence = f"{was}; with the last of the first half and the first of the other"
+        yield Hypothesis("ends of directions", sentence, (edit,), ("ends", axis))
 
 
 def states_are_known(site: RegionNode) -> bool:

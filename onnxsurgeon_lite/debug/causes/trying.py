@@ -19,6 +19,7 @@ from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.settling import tried
 from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.model.messages import assign
@@ -255,7 +256,7 @@ class Bench:
         """Return (the place or a window of it, edited, whether it is a window); nothing if no node takes the edit."""
         window, whole = self._windows.around(edits), self.place.index.model
         for model in (whole,) if window is None else (window, whole):
-            with suppress(SurgeonError):
+            with suppress(SurgeonError), tried(self.place.types):
                 result = Pipeline(edits).apply(model)
                 if result.changed and not (
                     self._same and refused(self.place, result.model, self._same)

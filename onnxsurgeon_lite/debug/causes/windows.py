@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.model.messages import assign, declare
-from onnxsurgeon_lite.passes import Pass, Remove
+from onnxsurgeon_lite.passes import Pass, Remove, Replace
 from onnxsurgeon_lite.passes.in_bodies import named
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.dtypes import data_type_of_numpy
@@ -93,11 +93,15 @@ def touched(place: Place, steps: Iterable[Pass]) -> tuple[set[int], set[str]]:
         nodes = set(map(place.number, tokens))
         if isinstance(step, Remove):
             nodes |= set(index.next_to(index.made_by(nodes)))
-        elif not nodes:
-            nodes |= set(index.next_to(values))
         # the makers of values that others make afterwards
         ends = getattr(step, "outputs", ()) or values * getattr(step, "before", False)
-        touches |= nodes | {index.producer[name] for name in ends if name in index.producer}
+        makers = {index.producer[name] for name in ends if name in index.producer}
+        if not nodes:
+            nodes = set(index.next_to(values))
+            # what a replacement reads besides, as a mask, has other readers
+            if isinstance(step, Replace):
+                nodes &= index.ancestors(ends) if makers else set(index.next_to(values[:1]))
+        touches |= nodes | makers
         names.update(values)
     return touches, names
 

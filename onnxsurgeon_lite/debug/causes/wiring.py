@@ -72,7 +72,7 @@ def exchanged_values(place: Place) -> Hypotheses:
 
 
 def exchanged_operands(place: Place) -> Hypotheses:
-    """Yield nodes whose operands are in the wrong order: two of them exchanged, or all turned around."""
+    """Yield nodes whose operands are in the wrong order: two of them exchanged, or all moved."""
     for site in place.sites:
         if site.op_type in _ALIKE | _UNLIKE:
             continue
@@ -87,11 +87,19 @@ def exchanged_operands(place: Place) -> Hypotheses:
             sentence = f"{wrong} {one!r} and {two!r} in the wrong order; exchanged"
             mistake = ("exchanged", site.op_type, a, b)
             yield Hypothesis("exchanged operands", sentence, edits, mistake)
-        if several > 3 and site.op_type == "Concat":
-            turned = enumerate(zip(site.input, site.input[::-1], strict=True))
-            every = tuple(Rewire(a, b, site.only, k) for k, (a, b) in turned if a != b)
-            sentence = f"{wrong} its operands in the wrong order; turned around"
-            yield Hypothesis("exchanged operands", sentence, every, ("turned", site.op_type))
+        if several > 2 and site.op_type == "Concat":
+            # parts of other sizes have no order that an axis alone tells
+            now = list(site.input)
+            orders = {
+                "turned around": now[::-1],
+                "the last one first": now[-1:] + now[:-1],
+                "the first one last": now[1:] + now[:1],
+            }
+            for how, right in orders.items():
+                pairs = enumerate(zip(now, right, strict=True))
+                every = tuple(Rewire(a, b, site.only, k) for k, (a, b) in pairs if a != b)
+                sentence = f"{wrong} its operands in the wrong order; {how}"
+                yield Hypothesis("exchanged operands", sentence, every, (how, site.op_type))
 
 
 def _other_values(place: Place) -> Hypotheses:

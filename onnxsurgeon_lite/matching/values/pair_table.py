@@ -2,9 +2,9 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain, product, takewhile
 
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.contents import agreeing, in_two_orders
@@ -68,6 +68,7 @@ class PairTable:
         self._moves = renumbered(a.facts.values(), b.facts.values(), self.scope_of_a)
         if not a.structured:
             self._moves |= renamed_children(a.facts.values(), self.modules, self._way, self._moves)
+            self._moves |= outside_of_parents(map(self.scope_of_a, a.facts.values()), self.modules)
         # how many values of a (module, operator) are still free: what may be an insertion, and what not
         self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
         self._unpaired_b = Counter(map(_kind, b.facts.values()))
@@ -276,6 +277,50 @@ def renamed_children(
         if len(pairs) == 1:
             found.update(pairs)
     return found
+
+
+def outside_of_parents(ones: Iterable[str], others: Collection[str]) -> dict[str, str]:
+    """Map modules of side a that side b calls without some around them, or with more: `block.q`, `block.attn.q`.
+
+    Another forward may call a module's children itself. Of those in a list TorchScript knows the order alone:
+    `layers.0.q` and `layers.1.q` are `q` and `q_1`.
+
+    Args:
+        ones, others: module paths of both sides, those of side a in order and as side b writes them.
+    """
+    mine = dict.fromkeys(ones)
+    lacking = groups((_name(path), path) for path in mine if path not in others)
+    free = groups((_name(path), path) for path in others if path not in mine)
+    found = dict[str, str]()
+    # by the last part of their paths, which a name keeps
+    for name, several in lacking.items():
+        pairs = [
+            (one, other)
+            for one, other in product(several, free[name])
+            if _within(one.split("."), other.split("."))
+            or _within(other.split("."), one.split("."))
+        ]
+        # none where several could be it
+        count = Counter(chain.from_iterable(pairs))
+        alone = {one: other for one, other in pairs if count[one] == count[other] == 1}
+        # `q`, `q_1`, `q_2`: as many as there are items, in their order
+        for first in () if alone else free[name]:
+            numbered = (f"{first}_{call}" for call in range(1, len(mine)))
+            called = [first, *takewhile(others.__contains__, numbered)]
+            if 1 < len(called) == len(several):
+                alone = dict(zip(several, called, strict=True))
+        found |= alone
+    return found
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _within(parts: Iterable[str], others: Iterable[str]) -> bool:
+    """Return whether parts of a path stand in another one, in their order."""
+    left = iter(others)
+    return all(part in left for part in parts)
 
 
 def _children(paths: Iterable[str]) -> dict[str, set[str]]:

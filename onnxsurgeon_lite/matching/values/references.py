@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,11 +28,11 @@ from onnxsurgeon_lite.matching.values.mapping import (
     static_shapes,
 )
 from onnxsurgeon_lite.matching.values.packed import packed_of, with_packed
-from onnxsurgeon_lite.matching.values.pair_table import Pair, tells_layout
+from onnxsurgeon_lite.matching.values.pair_table import Pair, outside_of_parents, tells_layout
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import assign
-from onnxsurgeon_lite.names import first
+from onnxsurgeon_lite.names import first, rewrapped, wrapper_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress, quiet
@@ -231,24 +230,22 @@ def named_as_modules(
 ) -> ReferenceSet:
     """Return the references with their names as module paths, if most of them are paths of these modules.
 
-    A wrapper around all modules of one side does not matter.
+    A wrapper around all modules of one side does not matter, nor modules that only one side has around some.
     """
     # what no recorder described: a set of arrays with nothing but names
-    plain = [
+    plain = (
         n for n, e in references.entries.items() if not (e.is_input or e.scope or e.class_name)
-    ]
+    )
     # inputs are no modules
-    names = {name for name in plain if name not in inputs}
-    parted = [path.partition(".") for path in modules]
-    # how many names are modules: as they are, with their first part dropped, or with a first part added
-    read = [
-        sum(name in modules for name in names),
-        sum(name.partition(".")[2] in modules for name in names),
-    ] + list(Counter(head for head, _, rest in parted if rest in names).values())
-    if not names or 2 * max(read) < len(names):
+    names = [name for name in plain if name not in inputs]
+    known = {f"{path}." for path in modules}
+    way = wrapper_of([f"{name}." for name in names], known)
+    paths = [rewrapped(f"{name}.", way)[:-1] for name in names]
+    read = sum(path in modules for path in paths) + len(outside_of_parents(paths, modules))
+    if not names or 2 * read < len(names):
         return references
-    paths = {name: replace(references.entries[name], scope=name) for name in names}
-    return replace(references, entries={**references.entries, **paths})
+    named = {name: replace(references.entries[name], scope=name) for name in names}
+    return replace(references, entries={**references.entries, **named})
 
 
 def _comparable(matching: Matching, side: Side) -> list[Pair]:

@@ -119,12 +119,23 @@ def _by_outputs(table: PairTable) -> None:
         if further_calls or is_one_of_several or len(values) != 1 or module in folded.values():
             continue
         value = values[0]
+        if _is_another(table, reference, value):
+            continue
         if not reference.returned and (inside[module] != 1 or value.op == "Transpose"):
             continue  # which operator made it, or in which order of axes, is not known
         if value.known and table.free(reference, value) and shapes_fit(reference, value):
             table.add(reference, value, "scope", 0.7)
     for module, calls in returned.items():
         _by_calls(table, calls, _of_calls(module, len(calls), leaving))
+
+
+def _is_another(table: PairTable, reference: Fact, value: Fact) -> bool:
+    """Return whether a small value has the numbers of another reference: that of a folded BatchNorm."""
+    # a larger one was paired by its numbers
+    others = table.a.facts.values() if value.small is not None else ()
+    return not agreeing(reference, value) and any(
+        agreeing(other, value) for other in others if not other.is_output and other.op != INPUT
+    )
 
 
 def _of_calls(module: str, calls: int, leaving: Mapping[str, list[Fact]]) -> list[Fact]:

@@ -95,6 +95,39 @@ def test_names_of_hooks_are_module_paths_and_lead_to_every_wrong_weight(
         assert any(name in node.input for node in region), name
 
 
+class Pooled(torch.nn.Module):
+    """A normalization that an export folds away, over one number for each channel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.enter = torch.nn.Conv2d(3, 6, 3)
+        self.pooled = torch.nn.Sequential(
+            torch.nn.Conv2d(6, channels, 1), torch.nn.BatchNorm2d(channels), torch.nn.ReLU()
+        )
+        self.leave = torch.nn.Linear(channels, 5)
+        torch.nn.init.normal_(self.pooled[1].running_mean)
+
+    def forward(self, x):
+        return self.leave(self.pooled(self.enter(x).mean((2, 3), keepdim=True)).flatten(1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("channels", [2, 4, 8, 32])
+def test_what_a_folded_normalization_returned_is_not_compared_with_what_was_before_it(
+    channels, tmp_path
+):
+    torch.manual_seed(0)
+    right = hooked(Pooled(channels), torch.randn(1, 3, 8, 8), tmp_path, dynamo=False)
+    onnx.save(right, tmp_path / "right.onnx")
+
+    result = osl.bisect(
+        tmp_path / "right.onnx", tmp_path / "hooks.npz", feeds=tmp_path / "feeds.npz", cause=False
+    )
+
+    assert result.verdict == "agrees"
+    assert not result.culprits
+
+
 @pytest.mark.parametrize(("weight", "faulty"), [("w1", "a"), ("w2", "c")])
 def test_references_whose_names_say_nothing_are_taken_in_order_behind_the_last_match(
     weight, faulty, tmp_path, runtime
@@ -846,3 +879,51 @@ def test_a_layer_that_is_called_three_times_is_told_by_the_last_call_that_a_hook
     assert found[0].verdict == "agrees"
     assert [culprit.name for culprit in found[1].culprits] == [norm]
     assert "epsilon of LayerNormalization" in str(found[1])
+
+
+class Inner(torch.nn.Module):
+    def __init__(self, activation: torch.nn.Module) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleDict({"enter": torch.nn.Linear(8, 8), "leave": torch.nn.Linear(8, 8)})
+            for _ in range(3)
+        )
+        self.activation = activation
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer["leave"](self.activation(layer["enter"](x)))
+        return x
+
+
+class Outer(torch.nn.Module):
+    def __init__(self, activation: torch.nn.Module) -> None:
+        super().__init__()
+        self.net = torch.nn.Module()
+        self.net.model = Inner(activation)
+
+    def forward(self, x):
+        return self.net.model(x)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_what_hooks_stored_by_paths_is_compared_inside_where_every_number_is_wrong(
+    wrapped, tmp_path
+):
+    torch.manual_seed(0)
+    right, wrong = Outer(torch.nn.GELU()).eval(), Outer(torch.nn.SiLU()).eval()
+    wrong.load_state_dict(right.state_dict())
+    given = torch.randn(4, 8)
+    hooked(right, given, tmp_path, dynamo=False)
+    exported = wrong if wrapped else wrong.net.model
+    torch.onnx.export(exported, given, tmp_path / "wrong.onnx", input_names=["given"], dynamo=False)
+
+    result = osl.bisect(
+        tmp_path / "wrong.onnx", tmp_path / "hooks.npz", feeds=tmp_path / "feeds.npz", cause=False
+    )
+
+    layers = {culprit.value.split("/")[-2] for culprit in result.culprits}
+    assert result.verdict == "mismatch"
+    assert len(result.culprits) == 3, layers
+    assert all(len(culprit.region) <= 4 for culprit in result.culprits)

@@ -190,3 +190,46 @@ def test_a_mean_of_all_positions_is_one_of_those_that_the_mask_shows(keeps):
     fresh = {"x": numbers(3, 5, 8, seed=2), "mask": mask[::-1].copy()}
     made = [osl.run(each, feeds=fresh)["y"] for each in (fixed, right)]
     np.testing.assert_allclose(*made, rtol=1e-4, atol=1e-5)
+
+
+POSITIONS = "g (int64[2,6] ids, int64[2,6] mask) => (float[2,6,8] y) {{ {} {} }}"
+LOOKED_UP = "p = Gather(w, i) t = Gather(v, ids) s = Add(t, p) y = Tanh(s)"
+ALL = "z = Mul(mask, nought) i = Add(z, all)"
+SHOWN = "c = CumSum(mask, last) d = Sub(c, one) f = Cast<to = 9>(mask) i = Where(f, d, {})"
+
+
+@pytest.mark.parametrize("keep", ["p", "y"])
+@pytest.mark.parametrize("hidden", ["nought", "one"])
+def test_positions_of_all_tokens_are_those_of_the_tokens_that_the_mask_shows(keep, hidden):
+    constants = {"one": np.array(1), "nought": np.array(0), "last": np.array(-1)}
+    weights = {"w": numbers(12, 8), "v": numbers(20, 8, seed=1), "all": np.arange(6)}
+    wrong = model(POSITIONS.format(ALL, LOOKED_UP), **weights, nought=constants["nought"])
+    right = model(POSITIONS.format(SHOWN.format(hidden), LOOKED_UP), **weights, **constants)
+    ids = np.arange(12).reshape(2, 6)
+    feeds = {"ids": ids, "mask": np.array([[0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]])}
+
+    result = osl.bisect(wrong, {keep: references(right, **feeds)[keep]}, feeds=feeds)
+
+    said = result.culprits[0].causes[0].sentence
+    assert "counts all positions; counting those that 'mask' shows" in said
+    fixed = osl.repair(wrong, result).model
+    fresh = {"ids": ids + 3, "mask": np.array([[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1]])}
+    made = [osl.run(each, feeds=fresh)["y"] for each in (fixed, right)]
+    np.testing.assert_allclose(*made, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_that_differ_between_examples_are_no_constants():
+    weights = {"w": numbers(12, 8), "v": numbers(20, 8, seed=1)}
+    every = np.tile(np.arange(6), (2, 1))
+    wrong = model(POSITIONS.format("i = Identity(all)", LOOKED_UP), **weights, all=every)
+    right = model(
+        POSITIONS.format("d = Mul(ids, ids) i = Mod(d, seven)", LOOKED_UP),
+        **weights,
+        seven=np.array(7),
+    )
+    feeds = {"ids": np.arange(12).reshape(2, 6), "mask": np.ones((2, 6), np.int64)}
+
+    result = osl.bisect(wrong, {"p": references(right, **feeds)["p"]}, feeds=feeds)
+
+    assert result.verdict == "mismatch"
+    assert not any(culprit.causes for culprit in result.culprits)

@@ -313,16 +313,21 @@ def test_a_factor_is_missing_behind_a_bias():
     assert "'b' is not multiplied by 0.5" in sentence or "'b' is not multiplied by 1/2" in sentence
 
 
-def test_query_key_and_value_of_every_head_are_laid_out_part_by_part():
-    nodes = "h = Neg(x) r = Reshape(h, s) t = Transpose <perm = [2,0,3,1,4]> (r) y = Tanh(t)"
+@pytest.mark.parametrize("constant", [True, False])
+def test_query_key_and_value_of_every_head_are_laid_out_part_by_part(constant):
+    nodes = "h = Neg(x) s = Cast <to = 7> (c) r = Reshape(h, s) t = Transpose <perm = [2,0,3,1,4]> (r) y = Tanh(t)"
     other = nodes.replace("2,0,3,1,4", "3,0,2,1,4")
     text = "g (float[2,5,24] x) => (float[3,2,4,5,2] y) {{ {} }}"
-    right = model(text.format(nodes), s=np.array([2, 5, 3, 4, 2]))
-    wrong = model(text.format(other), s=np.array([2, 5, 4, 3, 2]))
+    name, kind = ("s", np.int64) if constant else ("c", np.int32)
+    if constant:
+        nodes, other = (each.replace("s = Cast <to = 7> (c) ", "") for each in (nodes, other))
+    right = model(text.format(nodes), **{name: np.array([2, 5, 3, 4, 2], kind)})
+    wrong = model(text.format(other), **{name: np.array([2, 5, 4, 3, 2], kind)})
 
     sentence = named(wrong, right, "hy", x=numbers(2, 5, 24))
 
-    assert "has 3 parts of each of 4 heads along axis 2" in sentence
+    what = "has 3 parts of each of 4 heads along axis 2"
+    assert ("with [2, 5, 3, 4, 2] and [2, 0, 3, 1, 4]" if constant else what) in sentence
 
 
 def test_a_kernel_of_three_axes_has_two_of_them_exchanged():

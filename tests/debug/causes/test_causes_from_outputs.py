@@ -1,0 +1,186 @@
+"""Causes from the outputs alone: the same mistake of several nodes, told by what follows from a rule."""
+
+import numpy as np
+import pytest
+
+import onnxsurgeon_lite as osl
+from kit.causes import model, numbers
+
+
+def named(wrong, right, feeds: dict, fresh: dict) -> str:
+    """The first cause, of a model whose repair agrees on fresh inputs, from the outputs alone."""
+    result = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds)
+    fixed = osl.repair(wrong, result).model
+    made, known = (osl.run(each, feeds=fresh) for each in (fixed, right))
+    for name in known:
+        np.testing.assert_allclose(made[name], known[name], rtol=1e-3, atol=1e-4)
+    return result.culprits[0].causes[0].sentence
+
+
+def images(*shape: int) -> tuple[dict, dict]:
+    return {"x": numbers(*shape, seed=8)}, {"x": numbers(*shape, seed=9)}
+
+
+def pads(*ends: int) -> np.ndarray:
+    return np.array([0, 0, *ends[:2], 0, 0, *ends[2:]])
+
+
+def test_pads_of_kernels_of_two_sizes_follow_from_one_rule():
+    text = """g (float[1,3,16,16] x) => (float[1,4] y) {
+        a = Pad (x, p) b = Conv <strides = [2, 2]> (a, w) c = Relu (b)
+        d = Pad (c, q) e = Conv <strides = [2, 2]> (d, v) f = Relu (e)
+        h = GlobalAveragePool (f) i = Flatten (h) y = MatMul (i, u)
+    }"""
+    weights = {
+        "w": numbers(6, 3, 3, 3),
+        "v": numbers(8, 6, 5, 5, seed=1),
+        "u": numbers(8, 4, seed=2),
+    }
+    wrong = model(text, p=pads(1, 1, 1, 1), q=pads(2, 2, 2, 2), **weights)
+    right = model(text, p=pads(0, 0, 1, 1), q=pads(1, 1, 2, 2), **weights)
+
+    sentence = named(wrong, right, *images(1, 3, 16, 16))
+
+    assert "pads of Pad (@0) are [0, 0, 1, 1, 0, 0, 1, 1], the same at Pad (@3)" in sentence
+    assert "with those of SAME_UPPER, [0, 0, 0, 0, 0, 0, 1, 1]," in sentence
+
+
+def test_dilations_of_branches_are_half_as_large():
+    def branches(near: int, far: int):
+        return model(
+            f"""g (float[1,3,16,16] x) => (float[1,6,16,16] y) {{
+                z = Conv <pads = [1,1,1,1]> (x, u) r = Relu (z)
+                a = Conv <dilations = [{near},{near}], pads = [{near},{near},{near},{near}]> (r, w)
+                b = Conv <dilations = [{far},{far}], pads = [{far},{far},{far},{far}]> (r, v)
+                c = Relu (a) d = Relu (b) e = Concat <axis = 1> (c, d)
+                y = Conv <pads = [1,1,1,1]> (e, t)
+            }}""",
+            u=numbers(4, 3, 3, 3),
+            w=numbers(4, 4, 3, 3, seed=1),
+            v=numbers(4, 4, 3, 3, seed=2),
+            t=numbers(6, 8, 3, 3, seed=3),
+        )
+
+    sentence = named(branches(1, 2), branches(2, 4), *images(1, 3, 16, 16))
+
+    assert "the same at Conv (@3); with twice the dilations, [2, 2] and [2, 2, 2, 2]," in sentence
+
+
+@pytest.mark.parametrize("order", [[3, 0, 1, 2], [1, 2, 3, 0]])
+def test_operands_of_a_concatenation_are_moved(order):
+    read = [f"p{number}" for number in order]
+    head = "g (float[4,9] x) => (float[4,1] y) { p0, p1, p2, p3 = Split <axis = 1> (x, s) "
+    tail = " m = MatMul (c, w) n = Relu (m) o = MatMul (n, v) y = Sigmoid (o) }"
+    constants = {"s": np.array([1, 3, 2, 3]), "w": numbers(9, 16), "v": numbers(16, 1, seed=1) / 4}
+    wrong, right = (
+        model(f"{head} c = Concat <axis = 1> ({', '.join(parts)}) {tail}", **constants)
+        for parts in (["p0", "p1", "p2", "p3"], read)
+    )
+
+    sentence = named(wrong, right, *images(4, 9))
+
+    how = "the last one first" if order[0] == 3 else "the first one last"
+    assert f"Concat (@1) reads its operands in the wrong order; {how}" in sentence
+
+
+def test_two_axes_of_a_split_are_exchanged_before_they_are_put_in_order():
+    text = """g (float[1,6,4,5] x) => (float[1,2,4,5,3] y) {{
+        r = Reshape (x, s) t = Transpose <perm = {}> (r) e = Tanh (t) y = Mul (e, w)
+    }}"""
+    w = numbers(1, 2, 1, 1, 3)
+    wrong = model(text.format([0, 2, 3, 4, 1]), s=np.array([1, 3, 2, 4, 5]), w=w)
+    right = model(text.format([0, 1, 3, 4, 2]), s=np.array([1, 2, 3, 4, 5]), w=w)
+
+    sentence = named(wrong, right, *images(1, 6, 4, 5))
+
+    assert "Reshape (@0) splits into [1, 3, 2, 4, 5]" in sentence
+    assert "with [1, 2, 3, 4, 5] and [0, 1, 3, 4, 2]" in sentence
+
+
+def attending(masked: bool):
+    """Two layers that attend, and a sum of what a mask shows."""
+    nodes = "m = Unsqueeze (mask, one) f = Cast <to = 9> (m)" * masked
+    for x, y in ("x", "h"), ("h", "l"):
+        nodes += f" q{y} = MatMul ({x}, w) k{y} = MatMul ({x}, v) t{y} = Transpose <perm = [0, 2, 1]> (k{y})"
+        nodes += f" s{y} = MatMul (q{y}, t{y})" + f" u{y} = Where (f, s{y}, low)" * masked
+        nodes += f" a{y} = Softmax ({'us'[not masked]}{y}) o{y} = MatMul (a{y}, {x}) {y} = Add (o{y}, {x})"
+    nodes += (
+        " c = Cast <to = 1> (mask) d = Unsqueeze (c, two) e = Mul (l, d) y = ReduceSum (e, one)"
+    )
+    constants = {"w": numbers(8, 8), "v": numbers(8, 8, seed=1), "low": np.array(-1e9, np.float32)}
+    constants |= {"one": np.array([1]), "two": np.array([2])}
+    text = f"g (float[2,6,8] x, int64[2,6] mask) => (float[2,1,8] y) {{ {nodes} }}"
+    return model(text, **constants)
+
+
+def test_the_mask_that_every_layer_lacks_is_named():
+    mask = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]])
+    feeds = {"x": numbers(2, 6, 8, seed=3) / 2, "mask": mask}
+    fresh = {"x": numbers(2, 6, 8, seed=4) / 2, "mask": mask[::-1].copy()}
+
+    sentence = named(attending(False), attending(True), feeds, fresh)
+
+    assert "attends to what the mask 'mask' hides, and Softmax" in sentence
+
+
+def test_a_triangle_that_ignores_the_keys_of_a_cache_is_moved_by_their_number():
+    text = """g (float[2,8] q, float[5,8] past) => (float[2,8] y) {
+        k = Concat <axis = 0> (past, q) t = Transpose <perm = [1, 0]> (k) s = MatMul (q, t)
+        o = Shape (s) e = ConstantOfShape <value = float[1] {1}> (o) m = Trilu <upper = 0> (e, by)
+        f = Cast <to = 9> (m) u = Where (f, s, low) a = Softmax (u) y = MatMul (a, k)
+    }"""
+    wrong, right = (model(text, by=np.array(by), low=np.array(-1e9, np.float32)) for by in (0, 5))
+    feeds, fresh = ({"q": numbers(2, 8, seed=n), "past": numbers(5, 8, seed=n + 1)} for n in (1, 3))
+
+    sentence = named(wrong, right, feeds, fresh)
+
+    assert "of Trilu (@5) is 0; with 5" in sentence
+
+
+def test_a_bias_is_found_through_the_function_behind_it():
+    text = "g (float[3,8] x) => (float[3,2] y) {{ a = MatMul (x, w) {} y = Sigmoid (b) }}"
+    weights = {"w": numbers(8, 2) / 3}
+    wrong = model(text.format("b = Identity (a)"), **weights)
+    right = model(text.format("b = Add (a, two)"), two=np.array(-2, np.float32), **weights)
+
+    sentence = named(wrong, right, *images(3, 8))
+
+    assert "-2 is not added behind " in sentence
+
+
+def test_mean_and_deviation_of_pixels_are_in_one_wrong_order():
+    text = """g (float[1,3,8,8] x) => (float[1,4,6,6] y) {
+        a = Sub (x, mean) b = Div (a, deviation) y = Conv (b, w)
+    }"""
+    mean, deviation = (
+        np.array(each, np.float32).reshape(1, 3, 1, 1)
+        for each in ((0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
+    )
+    kernel = numbers(4, 3, 3, 3)
+    wrong = model(text, mean=mean[:, ::-1].copy(), deviation=deviation[:, ::-1].copy(), w=kernel)
+    right = model(text, mean=mean, deviation=deviation, w=kernel)
+
+    sentence = named(wrong, right, *images(1, 3, 8, 8))
+
+    assert "each of 'mean', 'deviation' is reversed along the axis that they share" in sentence
+
+
+def test_the_last_step_of_both_directions_is_the_first_one_of_the_second():
+    gru = 'GRU <hidden_size = 4, direction = "bidirectional"> (x, w, r)'
+    head = (
+        f"g (float[5,2,3] x) => (float[2,6] y) {{{{ h = {gru} t = Transpose <perm = [0,2,1,3]> (h)"
+    )
+    head += " s = Reshape (t, shape) {} y = MatMul (e, v) }}"
+    taken = "e = Gather <axis = 0> (s, last)"
+    ends = (
+        "f = Gather <axis = 0> (s, last) b = Gather <axis = 0> (s, first) p, q = Split <axis = 1> (f, halves)"
+        " u, o = Split <axis = 1> (b, halves) e = Concat <axis = 1> (p, o)"
+    )
+    weights = {"w": numbers(2, 12, 3), "r": numbers(2, 12, 4, seed=1), "v": numbers(8, 6, seed=2)}
+    weights |= {"shape": np.array([5, 2, 8]), "last": np.array(-1)}
+    wrong = model(head.format(taken), **weights)
+    right = model(head.format(ends), **weights, first=np.array(0), halves=np.array([4, 4]))
+
+    sentence = named(wrong, right, *images(5, 2, 3))
+
+    assert "takes one step of both directions; with the last of the first half" in sentence
