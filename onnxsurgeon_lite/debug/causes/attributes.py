@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -283,21 +284,20 @@ def _of_any_kernel(site: RegionNode) -> Hypotheses:
     for rule, (dilation, *ends) in rules.items():
         if ((own == ends).all() and (old == dilation).all()) or not dilation.all():
             continue
-        # one edit of the node, or one of each
-        new, shown = np.concatenate(ends).tolist(), own.reshape(-1).tolist()
-        changes: New = {"dilations": dilation.tolist(), "pads": new}
-        edits: Edits = (SetAttr(site.only, tuple(changes.items())),)
-        if maker is not None and now is not None:
-            new = np.concatenate([now.reshape(2, -1)[:, :2], ends], axis=1).reshape(-1).tolist()
-            shown = now.tolist()
-            dilated = SetAttr(site.only, (("dilations", dilation.tolist()),))
-            edits = Rewire(maker.input[1], str(new), maker.only, 1), dilated
+        new: New = {"dilations": dilation.tolist(), "pads": np.concatenate(ends).tolist()}
+        mistake = "window", rule
+        if maker is None or now is None:
+            yield replace(changed(site, new), mistake=mistake)
+            continue
+        whole = np.concatenate([now.reshape(2, -1)[:, :2], ends], axis=1).reshape(-1).tolist()
+        padded = Rewire(maker.input[1], str(whole), maker.only, 1)
+        edits: Edits = padded, SetAttr(site.only, (("dilations", dilation.tolist()),))
         # what stays is not said
-        was, right = f"pads of {(maker or site).title} are {shown}", f"{rule}, {new},"
+        was, right = f"pads of {maker.title} are {now.tolist()}", f"{rule}, {whole},"
         if (old != dilation).any():
             was = f"dilations of {site.title} is {old.tolist()}, {was}"
-            right = f"{rule}, {dilation.tolist()} and {new},"
-        yield Hypothesis("window", f"{was}; with {right}", edits, ("window", rule))
+            right = f"{rule}, {dilation.tolist()} and {whole},"
+        yield Hypothesis("window", f"{was}; with {right}", edits, mistake)
 
 
 def _padded(

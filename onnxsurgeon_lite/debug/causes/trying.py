@@ -61,6 +61,10 @@ _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
 _GATHERED = 0.1  # seconds in which the hypotheses of one session are made
 _TURN = 1.0  # seconds of a family before the next one has its turn
+_FIRST, _LONGER = (
+    20,
+    6.0,
+)  # families that are tried in vain least often, and what their first turns may take
 _MORE = 1024  # hypotheses at least for an explanation without numbers that one example gave
 _COARSE = 2  # rounds before the error must depend on the number
 _FLAT = 0.7  # of the error one step away: where a number explains it, the error there is a third of that
@@ -425,16 +429,18 @@ def _drawn(
     families: Iterable[Iterable[Hypothesis]], count: int, seconds: float
 ) -> Iterator[list[Hypothesis]]:
     """Yield the next hypotheses, of several families at once; one that takes long goes on after the others."""
-    waiting, batch, begun = deque(map(iter, families)), list[Hypothesis](), time.monotonic()
+    waiting = deque(enumerate(map(iter, families)))
+    batch, begun = list[Hypothesis](), time.monotonic()
     while waiting:
-        pending, turn = waiting.popleft(), time.monotonic()
+        (number, pending), turn = waiting.popleft(), time.monotonic()
+        longest = _LONGER if number < _FIRST else _TURN
         while more := _next(pending, count - len(batch)):
             batch += more
             if len(batch) == count or time.monotonic() > begun + seconds:
                 yield batch
                 batch, begun = [], time.monotonic()
-            if time.monotonic() > turn + _TURN:
-                waiting.append(pending)
+            if time.monotonic() > turn + longest:
+                waiting.append((_FIRST, pending))
                 break
     if batch:
         yield batch

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
+from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Array, has_floats
 
 _LAYER = re.compile(r"(?<=[._])\d+(?=[._])")  # its number in a name, as of a cache
@@ -60,15 +61,33 @@ def rereading(site: RegionNode, new: Mapping[int, str]) -> Hypothesis:
 
 
 def exchanged_values(place: Place) -> Hypotheses:
-    """Yield pairs of values that are swapped at all nodes of the region."""
-    # both ways at once: one alone would make two values the same
+    """Yield pairs of values that are swapped at all nodes of the region: first what is computed side by side."""
     values = _data(place)
-    alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
-    for a, b in islice(alike, _PAIRS):
+    shapes = groups((array.shape, name) for name, array in values.items())
+    pairs = chain.from_iterable(combinations(names, 2) for names in shapes.values())
+    # keys and values, both halves of a gate: in every layer the same two
+    kinds = {pair: _side_by_side(place, *pair) for pair in pairs}
+    likely = [pair for pair, kind in kinds.items() if kind]
+    for a, b in chain(likely, islice((pair for pair, kind in kinds.items() if not kind), _PAIRS)):
+        # both ways at once: one alone would make two values the same
         edits = tuple(reading(place, a, b)) + tuple(reading(place, b, a))
         if len(edits) > 1:
-            sentence = f"{a!r} and {b!r} are exchanged; swapped back"
-            yield Hypothesis("exchanged values", sentence, edits)
+            sentence, kind = f"{a!r} and {b!r} are exchanged; swapped back", kinds[a, b]
+            mistake = ("exchanged values", kind) if kind else ()
+            yield Hypothesis("exchanged values", sentence, edits, mistake)
+
+
+def _side_by_side(place: Place, *names: str) -> tuple[str, ...]:
+    """Return the operators of nodes that read two values, if one operator makes both of the same; () otherwise."""
+    made = list(map(place.site_of, names))
+    # behind a bias there is a product
+    for number, site in enumerate(made):
+        if site is not None and site.op_type == "Add" and len(site.computed) == 1:
+            made[number] = place.site_of(site.computed[0]) or site
+    one, two = made
+    if one is None or two is None or (one.op_type, one.computed) != (two.op_type, two.computed):
+        return ()
+    return tuple(site.op_type for name in names for site in place.readers(name)[:1])
 
 
 def exchanged_operands(place: Place) -> Hypotheses:

@@ -63,7 +63,7 @@ def test_dilations_of_branches_are_half_as_large():
 
     sentence = named(branches(1, 2), branches(2, 4), *images(1, 3, 16, 16))
 
-    assert "the same at Conv (@3); with twice the dilations, [2, 2] and [2, 2, 2, 2]," in sentence
+    assert "the same at Conv (@3); with dilations=[2, 2], pads=[2, 2, 2, 2]" in sentence
 
 
 @pytest.mark.parametrize("order", [[3, 0, 1, 2], [1, 2, 3, 0]])
@@ -184,3 +184,20 @@ def test_the_last_step_of_both_directions_is_the_first_one_of_the_second():
     sentence = named(wrong, right, *images(5, 2, 3))
 
     assert "takes one step of both directions; with the last of the first half" in sentence
+
+
+def test_both_halves_of_the_gate_of_every_layer_are_exchanged():
+    nodes = ""
+    for x, y in ("x", "h"), ("h", "y"):
+        nodes += f" g{y} = MatMul ({x}, a{y}) u{y} = MatMul ({x}, b{y}) s{y} = Sigmoid (g{y})"
+        nodes += f" m{y} = Mul (g{y}, s{y}) p{y} = Mul (m{y}, u{y}) d{y} = MatMul (p{y}, w) {y} = Add ({x}, d{y})"
+    text = f"g (float[5,8] x) => (float[5,8] y) {{ {nodes} }}"
+    gates = {f"a{y}": numbers(8, 12, seed=n) / 3 for n, y in enumerate("hy")}
+    ups = {f"b{y}": numbers(8, 12, seed=n + 2) / 3 for n, y in enumerate("hy")}
+    exchanged = {f"a{y}": ups[f"b{y}"] for y in "hy"} | {f"b{y}": gates[f"a{y}"] for y in "hy"}
+    w = numbers(12, 8, seed=5) / 3
+
+    sentence = named(model(text, w=w, **exchanged), model(text, w=w, **gates, **ups), *images(5, 8))
+
+    assert "'gh' and 'uh' are exchanged" in sentence
+    assert "'gy' and 'uy' are exchanged" in sentence or "the same at" in sentence
