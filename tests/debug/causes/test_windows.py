@@ -67,9 +67,20 @@ def test_an_edit_of_a_window_makes_what_one_of_the_region_makes(place, monkeypat
 
 
 def test_a_family_that_takes_long_goes_on_after_the_others(monkeypatch):
+    monkeypatch.setattr(trying, "_LONGER", 0)
     monkeypatch.setattr(trying, "_TURN", 0)
     endless, short = itertools.count(), iter("ab")
 
     batches = trying._drawn([endless, short], 2, 0.0)
 
     assert [next(batches) for _ in range(3)] == [[0, 1], ["a", "b"], [2, 3]]
+
+
+def test_the_first_families_have_longer_turns(monkeypatch):
+    monkeypatch.setattr(trying, "_FIRST", 1)
+    monkeypatch.setattr(trying, "_TURN", 0)
+    likely, other = iter("abcd"), itertools.count()
+
+    batches = trying._drawn([likely, other, iter("xy")], 2, 0.0)
+
+    assert [next(batches) for _ in range(4)] == [["a", "b"], ["c", "d"], [0, 1], ["x", "y"]]
