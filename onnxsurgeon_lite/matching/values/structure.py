@@ -130,11 +130,16 @@ def _by_outputs(table: PairTable) -> None:
 
 
 def _is_another(table: PairTable, reference: Fact, value: Fact) -> bool:
-    """Return whether a small value has the numbers of another reference: that of a folded BatchNorm."""
+    """Return whether the numbers show that a value is not what a reference was recorded of.
+
+    A small value has those of a folded BatchNorm; a reference has those of the node behind, which wrote in place.
+    """
     # a larger one was paired by its numbers
     others = table.a.facts.values() if value.small is not None else ()
-    return not agreeing(reference, value) and any(
-        agreeing(other, value) for other in others if not other.is_output and other.op != INPUT
+    behind = (table.b.facts[user] for user in value.users)
+    return not agreeing(reference, value) and (
+        any(agreeing(reference, each) for each in behind)
+        or any(agreeing(o, value) for o in others if not o.is_output and o.op != INPUT)
     )
 
 

@@ -881,6 +881,22 @@ def test_a_layer_that_is_called_three_times_is_told_by_the_last_call_that_a_hook
     assert "epsilon of LayerNormalization" in str(found[1])
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_what_the_next_module_wrote_over_is_not_compared_with_what_was_there(tmp_path):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.ReLU(inplace=True), torch.nn.Linear(16, 5)
+    )
+    hooked(net, torch.randn(4, 8), tmp_path, dynamo=False)
+
+    result = osl.bisect(
+        tmp_path / "m.onnx", tmp_path / "hooks.npz", feeds=tmp_path / "feeds.npz", cause=False
+    )
+
+    assert result.verdict == "agrees"
+    assert not result.culprits
+
+
 class Inner(torch.nn.Module):
     def __init__(self, activation: torch.nn.Module) -> None:
         super().__init__()
