@@ -305,7 +305,7 @@ def _padded(
 ) -> dict[str, _Window]:
     """Return pads by the rule that they follow: of half the kernel, or as SAME has them."""
     strides = np.array(site.ints("strides") or [1] * kernel.size)
-    # with SAME a result has the size of what is read, divided by the stride and rounded up
+    # SAME: the size of the output is that of the input, divided by the stride and rounded up
     same = np.maximum((-(-sizes // strides) - 1) * strides + old * (kernel - 1) + 1 - sizes, 0)
     half, late, none = old * (kernel - 1) // 2, -(-same // 2), np.zeros_like(kernel)
     return {

@@ -533,7 +533,9 @@ def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:
     verb = "is a copy of another" if copies == 1 else "are copies of others"
     passed_on = f", {copies} {verb}" if copies else ""
     return (
-        f"{text}{passed_on}; {doubtful} matched by position alone" if doubtful else text + passed_on
+        f"{text}{passed_on}; {doubtful} matched by module or place, not by numbers"
+        if doubtful
+        else text + passed_on
     )
 
 
