@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import conditioned
+import deployed
 import exported
 import handmade
 import language
@@ -53,6 +54,7 @@ SUBJECTS = {
         *reimplemented.SUBJECTS,
         *ported.SUBJECTS,
         *exported.SUBJECTS,
+        *deployed.SUBJECTS,
     )
 }
 CLOSE = 1e-4  # of the largest number of an output: twenty times what kernels differ by here
@@ -139,11 +141,9 @@ def asked(
 
 
 def rows(given: argparse.Namespace) -> Iterator[tuple[str, str, str, str, float, str]]:
-    number = 0
-    for name, kind in SUBJECTS.items():
-        for slip in ("", *kind.SLIPS):
-            mode = MODES[number % len(MODES)]
-            number += 1
+    for number, (name, kind) in enumerate(SUBJECTS.items()):
+        for turn, slip in enumerate(("", *kind.SLIPS)):
+            mode = MODES[(number + turn) % len(MODES)]  # a fair share of mistakes for each
             if (given.subject and name not in given.subject) or given.slip not in (None, slip):
                 continue
             with tempfile.TemporaryDirectory() as folder:
