@@ -28,7 +28,6 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
-from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.native import (
     RejectedError,
     begin_infer,
@@ -50,14 +49,13 @@ from onnxsurgeon_lite.model import (
     walk,
 )
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key, check_functions
-from onnxsurgeon_lite.model.wire import LARGE, len_field
+from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.search.grouping import groups
 
 MAIN = ""
 FUNCTION_PATH = "fn:"
 
 _FEW_QUESTIONS = 8  # after so many, an index of everything costs less than single look-ups
-_FEW_DECLARATIONS = 4
 
 
 def node_id(path: str, position: int) -> str:
@@ -178,18 +176,6 @@ class GraphIndex:
         called = ((node.name, position) for position, node in enumerate(self.nodes))
         return dict(groups(pair for pair in called if pair[0]))
 
-    def called(self, name: str) -> list[int]:
-        """Return the nodes with one of a few names."""
-        if not name or "named" in vars(self) or not self._asks_little():
-            return self.named.get(name, [])
-        may = self.table.encoded.mentioning([name])
-        return [position for position in may if self.nodes[position].name == name]
-
-    def _asks_little(self) -> bool:
-        """Return whether a graph is large, and was not yet asked often enough for an index of everything."""
-        self._questions += 1
-        return len(self.nodes) > FEW and self._questions <= _FEW_QUESTIONS
-
     @cached_property
     def node_names(self) -> list[str]:
         """Every node's name, sorted."""
@@ -210,6 +196,7 @@ class GraphIndex:
         """Value -> the nodes that need it, in order."""
         found = defaultdict[str, list[int]](list)
         for position, names in enumerate(self.needs):
+            # a node that needs a value twice is one consumer
             for name in dict.fromkeys(names):
                 found[name].append(position)
         found.pop("", None)
@@ -221,7 +208,9 @@ class GraphIndex:
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
-        if "consumers" in vars(self) or not self._asks_little():
+        self._questions += 1
+        # asked more often, an index of everything takes less
+        if "consumers" in vars(self) or self._questions > _FEW_QUESTIONS:
             return {value: self.users(value) for value in values}
         found = {value: list[int]() for value in values}
         for position in self.reading(found):
@@ -261,6 +250,7 @@ class GraphIndex:
 
     def unread(self, values: Iterable[str]) -> set[str]:
         """Return those of a few values that no node needs."""
+        # most values are read early: stop at the last one
         left = set(values)
         for names in self.needs if left else ():
             left.difference_update(names)
@@ -392,6 +382,7 @@ class GraphIndex:
             RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
         """
         part = copied(self.model.structure())
+        # what is declared must not be what inference returns
         del part.graph.output[:], part.graph.value_info[:]
         try:
             inferred = infer(part, data_prop=True)
@@ -465,6 +456,7 @@ class GraphIndex:
 
     def values(self) -> Iterator[str]:
         """Yield every value of the graph itself: inputs, initializers, outputs of nodes."""
+        # names of the scopes around
         around = self.model.enclosing.names
         # a body that was opened as a model has outer values as inputs: they are not its own
         for name in dict.fromkeys(chain(self.inputs, self.initializers, self.producer)):
@@ -569,6 +561,7 @@ class GraphIndex:
         # from values to the nodes that make them, and on to what these read
         seen = set[str]()
         nodes = set[int]()
+        # two sets: a node may make several of the values
         pending = list(values)
         while pending:
             name = pending.pop()
@@ -602,6 +595,7 @@ class GraphIndex:
 
     def descendants(self, positions: Iterable[int]) -> set[int]:
         """Return some nodes, and all that depend on them."""
+        # each node is looked at once
         found = set(positions)
         pending = list(found)
         while pending:
@@ -630,7 +624,6 @@ class _Types(UserDict[str, TypeProto]):
         super().__init__()
         self._graph = graph
         self._initializers = initializers
-        self._questions = 0
 
     @cached_property
     def declarations(self) -> dict[str, ValueInfoProto]:
@@ -648,19 +641,9 @@ class _Types(UserDict[str, TypeProto]):
         self.data[name] = kind
         return kind
 
-    def _declaration(self, name: str) -> ValueInfoProto | None:
-        """Return a declaration; of a large graph it is looked for until there are many questions."""
-        graph = self._graph
-        few = len(graph.value_info) <= FEW or self._questions > _FEW_DECLARATIONS
-        if few or "declarations" in vars(self):
-            return self.declarations.get(name)
-        self._questions += 1
-        # the last declaration counts
-        every = chain(*map(reversed, (graph.input, graph.output, graph.value_info)))
-        return next((v for v in every if v.name == name), None)
-
     def _declared(self, name: str) -> TypeProto | None:
-        info = self._declaration(name)
+        # a declaration comes before what is stored
+        info = self.declarations.get(name)
         if info is not None and info.HasField("type"):
             if not any(dim.dim_value < 0 for dim in dims_of(info.type)):
                 return info.type
@@ -698,32 +681,8 @@ def serialized_part(
         declared: tells which values keep their value_info.
     """
     source = model.structure()
-    if len(source.graph.node) <= FEW:
-        return _small_part(source, positions, change, declared)
-    # protobuf changes what is around nodes and value_info; these are copied as bytes
-    nodes = NodeTable.of(source.graph).encoded
-    infos, others = Declarations.apart(nodes.behind or around_nodes(source.graph))
-    rest = GraphProto.FromString(others)
-    change(rest)
-    _drop_defaults(rest, source)
-    header = ModelProto(
-        ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
-    )
-    around = infos.of_values(declared) + rest.SerializeToString()
-    del rest
-    part = nodes.joined(range(len(nodes)) if positions is None else positions)
-    field = len_field(ModelProto.GRAPH_FIELD_NUMBER, part + around)
-    return bytes(header.SerializeToString()) + field
-
-
-def _small_part(
-    source: ModelProto,
-    positions: Sequence[int] | None,
-    change: Callable[[GraphProto], None],
-    declared: Callable[[str], bool],
-) -> bytes:
-    """Do what `serialized_part` does, where protobuf is as fast as looking into bytes."""
     graph = source.graph
+    # what is around nodes and value_info, which the caller changes
     part = ModelProto(
         ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
     )
@@ -732,6 +691,7 @@ def _small_part(
         getattr(rest, kind).extend(getattr(graph, kind))
     change(rest)
     _drop_defaults(rest, source)
+    # declarations that inference may believe, then the nodes
     rest.value_info.extend(info for info in graph.value_info if declared(info.name))
     nodes = graph.node
     rest.node.extend(nodes if positions is None else map(nodes.__getitem__, positions))

@@ -104,8 +104,7 @@ class NodeTable:
     def encoded(self) -> Messages:
         """The nodes' bytes."""
         whole = self._whole or GraphProto(node=self._nodes).SerializeToString()
-        like = None if self._like is None else self._like.encoded
-        return Messages(whole, GraphProto.NODE_FIELD_NUMBER, like)
+        return Messages(whole, GraphProto.NODE_FIELD_NUMBER)
 
     @cached_property
     def bodied(self) -> list[int]:
@@ -140,9 +139,6 @@ class NodeTable:
     @cached_property
     def made(self) -> tuple[dict[str, int], list[tuple[str, int]]]:
         """Value -> the first node that makes it; and the values that a node makes once more, with that node."""
-        # an edit may leave what nodes make as it is
-        if self._like is not None and "made" in vars(self._like) and self.makes == self._like.makes:
-            return self._like.made
         first = dict[str, int]()
         again = list[tuple[str, int]]()
         for place, names in enumerate(self.makes):
@@ -167,21 +163,13 @@ class NodeTable:
 
     @cached_property
     def operators(self) -> set[str]:
-        """The operators of nodes, of any domain; it can hold those of the version before."""
-        return self._distinct("operators", attrgetter("op_type"))
+        """The operators of nodes, of any domain."""
+        return {operator for operator, _ in self.kinds}
 
     @cached_property
     def domains(self) -> set[str]:
-        """The domains of operators, '' for ONNX's own; it can hold those of the version before."""
-        return {""}.union(map(plain_domain, self._distinct("domains", attrgetter("domain"))))
-
-    def _distinct(self, name: str, of: Callable[[NodeProto], str]) -> set[str]:
-        """Read something of the nodes that another version of the graph lacks, and take what that has."""
-        if self._like is None or name not in vars(self._like):
-            return set(map(of, self._nodes))
-        known: set[str] = getattr(self._like, name)
-        head, tail = self._alike
-        return known.union(map(of, self._nodes[head : len(self._nodes) - tail]))
+        """The domains of operators, and '' for ONNX's own."""
+        return {""}.union(plain_domain(domain) for _, domain in self.kinds)
 
     def twins(self, alike: Mapping[str, bytes]) -> list[int]:
         """Return the nodes whose operator and inputs another one has, too.

@@ -14,7 +14,7 @@ import functools
 import io
 import mmap
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -324,59 +324,17 @@ class Messages:
         starts, stops: where each begins and ends there.
     """
 
-    def __init__(self, whole: bytes, number: int, like: "Messages | None" = None) -> None:
-        """Find the messages, but for those that are where `like` says, which are those of another whole."""
+    def __init__(self, whole: bytes, number: int) -> None:
         self.whole = whole
         self.starts: _Places
         self.stops: _Places
-        self.starts, self.stops = np.concatenate(
-            list(self._found(number << 3 | _LEN, like)), axis=1
-        )
-
-    def _found(self, tag: int, like: "Messages | None") -> Iterator[_Places]:
-        """Yield where messages start and stop."""
-        whole, at = self.whole, 0
-        if like is not None and len(like):
-            ends, further = np.stack((like.starts, like.stops)), len(whole) - len(like.whole)
-            # messages that both begin and end with are known: only between them is walked
-            head, tail = like._kept(whole)
-            last = len(like) - tail
-            at, until = (int(like.stops[n - 1]) if n else 0 for n in (head, last))
-            yield ends[:, :head]
-            # where the walk ended must be where the known end begins
-            found, at = _walked(whole, tag, at, until + further)
-            yield found
-            if tail and at == until + further:
-                yield ends[:, last:] + further
-                return
-        yield _walked(whole, tag, at, len(whole))[0]
+        self.starts, self.stops = _walked(whole, number << 3 | _LEN)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def __getitem__(self, place: int) -> bytes:
         return self.whole[self.starts[place] : self.stops[place]]
-
-    def among(self, first: int, last: int) -> list[bytes]:
-        """Return the messages at some places."""
-        whole, chosen = self.whole, slice(first, last)
-        spans = zip(self.starts[chosen].tolist(), self.stops[chosen].tolist(), strict=True)
-        return [whole[start:stop] for start, stop in spans]
-
-    @property
-    def behind(self) -> bytes:
-        """The other fields of the whole."""
-        return self.whole[self.stops[-1] if len(self) else 0 :]
-
-    def joined(self, places: Sequence[int]) -> bytes:
-        """Return some of the messages as they stand in the whole."""
-        if not places:
-            return b""
-        if isinstance(places, range) and places.step == 1:
-            # from the end of the message before: its own tag and length are included
-            first = self.stops[places.start - 1] if places.start else 0
-            return self.whole[first : self.stops[places.stop - 1]]
-        return b"".join(self.joined(range(place, place + 1)) for place in places)
 
     def mentioning(self, names: Collection[str]) -> list[int]:
         """Return the positions of the messages that contain one of these strings, at any depth.
@@ -399,15 +357,6 @@ class Messages:
                 found.add(place)
                 at = self.whole.find(part, self.stops[place], end)  # go on in the next message
         return sorted(found)
-
-    def _kept(self, whole: bytes) -> tuple[int, int]:
-        """Return how many messages another whole begins with, too, and how many stand before the same end."""
-        one, two = np.frombuffer(self.whole, np.uint8), np.frombuffer(whole, np.uint8)
-        # messages that end within the equal bytes
-        head = int(np.searchsorted(self.stops, _alike_bytes(one, two), "right"))
-        first = len(one) - _alike_bytes(one[::-1], two[::-1])
-        tail = int(np.count_nonzero(self.stops[:-1] >= first))
-        return head, min(tail, len(self) - head)
 
     def same(self, others: "Messages") -> tuple[int, int]:
         """Return how many messages others begin with, too, and how many they end with."""
@@ -442,27 +391,19 @@ def _alike_bytes(one: NDArray[np.uint8], two: NDArray[np.uint8]) -> int:
     return int(differ.argmax()) if differ.any() else size
 
 
-def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
-    """Return where fields of one tag start and stop, as many as begin before `until`, and where they end."""
+def _walked(whole: bytes, tag: int) -> _Places:
+    """Return where fields of one tag start and stop, as many as come first."""
+    # start and stop in turn
     found = list[int]()
-    add, end = found.append, len(whole)
-    while at < until and whole[at] == tag:
+    add, at, end = found.append, 0, len(whole)
+    while at < end and whole[at] == tag:
         size, at = whole[at + 1], at + 2
         if size > 127:
             size, at = _varint(whole, at - 1, end)  # a longer length: read it from its first byte
         add(at)
         at += size
         add(at)
-    return np.array(found, np.int64).reshape(-1, 2).T, at
-
-
-def field_start(whole: bytes, number: int) -> int:
-    """Return where the first field of a number is, or would be: all are in order and length-delimited, below 16."""
-    at = 0
-    # length-delimited, with a tag of one byte, and a smaller number
-    while at < len(whole) and whole[at] & 0x87 == _LEN and whole[at] >> 3 < number:
-        _, at = _walked(whole, whole[at], at, len(whole))
-    return at
+    return np.array(found, np.int64).reshape(-1, 2).T
 
 
 def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:

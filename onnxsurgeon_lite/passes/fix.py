@@ -20,7 +20,7 @@ from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.check import begin_check, require_valid
 from onnxsurgeon_lite.graph.dangling import dangling
-from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
+from onnxsurgeon_lite.graph.declared import declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
@@ -315,7 +315,7 @@ def _stale(
     """Correct the value_info and outputs of the main graph that contradict inference, or have no type."""
     names = {info.name for info in _declared(result)}
     inferred = begun(names) if begun else infer(result, names)
-    declared = declared_types(around_nodes(result.graph))
+    declared = declared_types(result.graph)
     # (id of the declared type, id of the inferred) -> whether they agree
     right = dict[tuple[int, int], bool]()  # most values share a few types
     stale = set()

@@ -5,13 +5,7 @@ from itertools import chain
 
 from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto
 
-from onnxsurgeon_lite.graph.declared import (
-    DECLARING,
-    Declarations,
-    around_nodes,
-    declare_anew,
-    declared_types,
-)
+from onnxsurgeon_lite.graph.declared import declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import MADE_UP, GraphIndex, dims_of
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard
 from onnxsurgeon_lite.model.messages import declare
@@ -44,11 +38,11 @@ def relax(
     if not decides_shapes(before, constants):
         return {}
     stale = downstream(before, constants) - constants.keys()
-    around = around_nodes(result.graph)
-    if all(stale.isdisjoint(Declarations.of(around, number).names) for number in DECLARING):
+    declared = chain(result.graph.value_info, result.graph.output)
+    if stale.isdisjoint(info.name for info in declared):
         return {}
     infer_before = begin_infer(before.model, stale)
-    types = declared_types(around)
+    types = declared_types(result.graph)
     read_here = set(chain.from_iterable(before.readers(constants).values()))
     made_here = before.made_by(read_here)
     requested = made_here | stale
@@ -77,7 +71,7 @@ def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
     if not relaxed:
         return
     inferred = infer(result, relaxed.keys())
-    types = declared_types(around_nodes(result.graph))
+    types = declared_types(result.graph)
     nothing = TypeProto()
     # identities of three types -> result: most values share a few
     kinds = dict[Hashable, TypeProto]()  # most values share a few types

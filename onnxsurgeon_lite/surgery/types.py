@@ -1,10 +1,10 @@
 """Correct declared types that an edit made wrong, by inference, with a note for each output."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
-from onnx import GraphProto, NodeProto, TypeProto
+from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, RuntimeLost
 from onnxsurgeon_lite.graph import native
@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.settling import TRIED, UNSETTLED
-from onnxsurgeon_lite.graph.table import FEW, NodeTable
+from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.model.calls import check_functions
 
@@ -133,6 +133,7 @@ def infer(
     if (tried := TRIED.get()) is not None:
         return {name: tried[name] for name in requested & tried.keys()}
     check_functions(model.proto)
+    # what is serialized has no types of these values
     part = _undeclared(model, values, count, change)
     return _answered(*part, requested, strict)
 
@@ -154,7 +155,9 @@ def _answered(
 ) -> dict[str, TypeProto]:
     """Infer types of a serialized model; return those that say all but sizes."""
     try:
-        graph = native.infer_encoded(part, strict=strict, data_prop=data_prop)
+        graph = GraphProto.FromString(
+            native.infer_encoded(part, strict=strict, data_prop=data_prop)
+        )
     except RejectedError:
         if strict:
             raise
@@ -194,15 +197,9 @@ def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
 
 def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
     """Return whether sizes can follow from computed numbers: propagating data doubles the time of inference."""
-    nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
-    if count is None:
-        # which operators there are is known; only nodes that matter are looked at
-        table, behind = NodeTable.of(graph), _BY_NUMBERS_BEHIND | {"Constant"}
-        if not (table.domains <= {""} and table.operators <= _KNOWN):
-            return True
-        nodes = [nodes[place] for place in table.encoded.mentioning(behind & table.operators)]
     read, constants = set[str](), set[str]()
-    for node in nodes:
+    # shapes, axes and repeats that nodes read, and what Constants make
+    for node in islice(graph.node, count):
         operator = node.op_type
         if operator in _BY_NUMBERS_BEHIND:  # shapes, axes, repeats
             read.update(node.input[1:])
@@ -244,6 +241,7 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """Return the values and everything that depends on them."""
+    # in topological order one pass is enough
     found = set(values)
     for position in index.order:
         if not found.isdisjoint(index.needs[position]):

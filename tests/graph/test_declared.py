@@ -1,18 +1,13 @@
-"""Declarations read and written in their encoding are what protobuf says of them."""
+"""Declarations of many values are what the graph says of them."""
 
 import random
 
 import pytest
-from onnx import GraphProto, TypeProto, ValueInfoProto, helper
+from onnx import GraphProto, TypeProto, helper
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.declared import (
-    Declarations,
-    around_nodes,
-    declare_anew,
-    declared_types,
-)
+from onnxsurgeon_lite.graph.declared import declare_anew, declared_types
 from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.surgery.types import begin_infer, infer
 
@@ -54,18 +49,19 @@ def graph(drawn: random.Random) -> GraphProto:
     return graph
 
 
-def test_names_and_types_are_what_protobuf_says(graph):
-    declared = Declarations.of(graph.SerializeToString())
+def test_types_are_what_the_graph_says_and_equal_ones_are_one_object(graph):
+    types = declared_types(graph, ["value_info"])
 
-    assert declared.names == [info.name for info in graph.value_info]
-    assert declared.kinds == [info.type.SerializeToString() for info in graph.value_info]
+    said = {info.name: info.type for info in graph.value_info if info.HasField("type")}
+    assert types == said
+    assert len(set(map(id, types.values()))) == len(set(map(str, said.values())))
 
 
 def test_the_declaration_of_an_output_counts_unless_it_says_nothing(graph):
     graph.output.add(name="v" * 3)
     graph.value_info.add(name="v" * 3).type.CopyFrom(_SMALL)
 
-    types = declared_types(around_nodes(graph))
+    types = declared_types(graph)
 
     assert types["v1"] == _NAMED
     assert types["vvv"] == _SMALL
@@ -86,20 +82,6 @@ def test_new_types_leave_everything_else_as_it_is(graph, drawn):
 
     assert list(graph.value_info) == kept
     assert list(graph.output) == list(expected.output)
-
-
-def test_what_two_graphs_declare_in_other_ways_is_found(graph):
-    other = GraphProto()
-    other.CopyFrom(graph)
-    other.value_info[7].doc_string += "more"
-    other.value_info.insert(3, ValueInfoProto(name="new"))
-    del other.value_info[-1]
-
-    one, two = (Declarations.of(side.SerializeToString()) for side in (graph, other))
-
-    changed = {graph.value_info[7].name, graph.value_info[-1].name, "new"}
-    assert one.unlike(two) == two.unlike(one) == changed
-    assert one.unlike(one) == set()
 
 
 def test_two_inferences_at_a_time_are_answered_each():

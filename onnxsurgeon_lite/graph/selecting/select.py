@@ -71,7 +71,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
 def select_nodes(index: GraphIndex, argument: str) -> list[int]:
     """Return the nodes that one selector means; a value's name means its producer."""
     exact = argument.removeprefix("name:")
-    named = index.called(exact)  # a name several nodes share means all of them
+    named = index.named.get(exact, [])  # a name several nodes share means all of them
     if named:
         return named
     maker = index.producer.get(exact)
@@ -136,7 +136,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     for name in (argument, exact):  # the whole argument first: a name may begin with `name:`
         if name in index:
             return [name]
-    named = index.called(exact)
+    named = index.named.get(exact, [])
     if len(named) > 1:
         raise AmbiguousNameError(argument, list(map(index.node_id, named)))
     if named:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.table import NodeTable, every_read
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model, walk
@@ -51,7 +50,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     if many or _differ_much(mine.value_info, theirs.value_info):
         return None
     one, two = _TrimmedGraph(first), _TrimmedGraph(second)
-    redeclared = one.declared.unlike(two.declared)  # values whose declared types differ
+    redeclared = {info.name for info in _unequal(mine.value_info, theirs.value_info)}
     if len(redeclared) > _MOST_DIFFERENT:
         return None
     same = _Same.of(one.encoded, two.encoded)  # the nodes that only one side has
@@ -155,7 +154,6 @@ class _TrimmedGraph:
         self.nodes = self.graph.node
         self.table = NodeTable.of(self.graph)
         self.encoded = self.table.encoded
-        self.declared = Declarations.of(around_nodes(self.graph))
         self.kept = list[int]()
 
     @property

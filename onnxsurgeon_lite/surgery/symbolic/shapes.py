@@ -126,7 +126,7 @@ def begin_types(index: GraphIndex) -> None:
 def _onnx_types(index: GraphIndex) -> Types:
     part, data_prop = _begun.pop(index) if index in _begun else _undeclared(index)
     try:
-        graph = native.infer_encoded(part, data_prop=data_prop)
+        graph = GraphProto.FromString(native.infer_encoded(part, data_prop=data_prop))
     except RejectedError:
         return {}
     types = declared_types(graph, (INPUT, VALUE_INFO, OUTPUT))
