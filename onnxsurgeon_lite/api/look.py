@@ -18,7 +18,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError, UsageError
-from onnxsurgeon_lite.model.messages import by_name
+from onnxsurgeon_lite.model import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, constant_of, grid_of, limits_of
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.model.messages import attributes_of, operand
+from onnxsurgeon_lite.model import attributes_of, operand
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, bits_of, is_float, wide
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.in_file import Rows, rows_at_a_time, whole

@@ -30,9 +30,17 @@ from onnxsurgeon_lite.graph.index import (
     reached_functions,
 )
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import by_name, copied, function_key, plain_domain, walk
-from onnxsurgeon_lite.model.calls import call_key, check_functions
-from onnxsurgeon_lite.model.model import Enclosing, Model
+from onnxsurgeon_lite.model import (
+    Enclosing,
+    Model,
+    by_name,
+    call_key,
+    check_functions,
+    copied,
+    function_key,
+    plain_domain,
+    walk,
+)
 
 FUNCTION = "function"
 """The body of a function call has this name, as `then_branch` is the name of a body of If."""

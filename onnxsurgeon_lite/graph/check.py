@@ -19,8 +19,7 @@ from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.operators import needed
 from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import Model, is_standard, plain_domain
-from onnxsurgeon_lite.model.model import refers
+from onnxsurgeon_lite.model import Model, is_standard, plain_domain, refers
 from onnxsurgeon_lite.shown import Shown, hidden
 
 

@@ -12,8 +12,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.quantizers import constant_of
 from onnxsurgeon_lite.graph.schemas import schema_of
-from onnxsurgeon_lite.model import plain_domain
-from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.model import operand, plain_domain
 from onnxsurgeon_lite.tensors.dtypes import Wide, wide
 from onnxsurgeon_lite.untrusted import inner
 

@@ -4,8 +4,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import integer
+from onnxsurgeon_lite.model import integer, walk
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)

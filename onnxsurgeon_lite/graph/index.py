@@ -39,8 +39,11 @@ from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.graph.settling import TRIED
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, every_read
 from onnxsurgeon_lite.model import (
+    FunctionKey,
     Model,
     by_name,
+    call_key,
+    check_functions,
     copied,
     drop,
     function_key,
@@ -48,7 +51,6 @@ from onnxsurgeon_lite.model import (
     plain_domain,
     walk,
 )
-from onnxsurgeon_lite.model.calls import FunctionKey, call_key, check_functions
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.search.grouping import groups
 

@@ -39,8 +39,7 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.graph.operators import register_for
 from onnxsurgeon_lite.guard import end_with_parent, guarded
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import by_name
+from onnxsurgeon_lite.model import by_name, walk
 from onnxsurgeon_lite.system import HAS_FORK, Meeting, ending
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"

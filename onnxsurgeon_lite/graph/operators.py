@@ -20,8 +20,7 @@ from onnx import AttributeProto, ModelProto, defs
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.errors import WriteError
 from onnxsurgeon_lite.graph.operator_types import INFERENCES
-from onnxsurgeon_lite.model import function_key, walk
-from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model import call_key, function_key, walk
 from onnxsurgeon_lite.system import user_folder
 
 Schema = defs.OpSchema

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.model.messages import attributes_of, integer
+from onnxsurgeon_lite.model import attributes_of, integer
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, Wide, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid
 

@@ -30,14 +30,14 @@ from onnxsurgeon_lite.graph.table import NodeTable
 from onnxsurgeon_lite.model import (
     Model,
     by_name,
+    call_key,
     function_key,
+    integer,
     is_external,
     is_standard,
     plain_domain,
     walk,
 )
-from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema

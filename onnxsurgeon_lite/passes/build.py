@@ -13,8 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.printing import require_said
 from onnxsurgeon_lite.graph.text import parse_message, type_text
-from onnxsurgeon_lite.model import DataFile, Model, entries, walk
-from onnxsurgeon_lite.model.model import refer
+from onnxsurgeon_lite.model import DataFile, Model, entries, refer, walk
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes

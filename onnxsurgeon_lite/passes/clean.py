@@ -16,8 +16,7 @@ from onnx import (
 
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.table import NodeTable, captured
-from onnxsurgeon_lite.model import Model, drop, function_key, walk
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model import Model, drop, drop_at, function_key, walk
 from onnxsurgeon_lite.passes.protocol import OPTIONAL_INPUTS, PassResult
 from onnxsurgeon_lite.surgery.edits import Nodes, defined, trained
 

@@ -29,8 +29,17 @@ from onnxsurgeon_lite.graph.quantizers import (
 )
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_external, walk
-from onnxsurgeon_lite.model.messages import assign, integer, operand
+from onnxsurgeon_lite.model import (
+    Model,
+    assign,
+    copied,
+    drop,
+    function_key,
+    integer,
+    is_external,
+    operand,
+    walk,
+)
 from onnxsurgeon_lite.model.narrowed import computed
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult

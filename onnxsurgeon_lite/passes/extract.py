@@ -11,10 +11,7 @@ from onnxsurgeon_lite.graph.bodies import enter
 from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.selecting.select import select_values, selected_nodes
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import take_fields
-from onnxsurgeon_lite.model.model import Enclosing
-from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.model import Enclosing, Model, take_fields, unknown_fields, walk
 from onnxsurgeon_lite.passes.in_bodies import Narrowed
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import Taken, clear_bodies, fresh

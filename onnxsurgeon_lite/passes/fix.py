@@ -24,9 +24,16 @@ from onnxsurgeon_lite.graph.declared import declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, by_name, function_key, is_standard, plain_domain, walk
-from onnxsurgeon_lite.model.calls import check_functions
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model import (
+    Model,
+    by_name,
+    check_functions,
+    drop_at,
+    function_key,
+    is_standard,
+    plain_domain,
+    walk,
+)
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_nodes

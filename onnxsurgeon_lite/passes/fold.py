@@ -16,8 +16,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.bodies import bodies_below, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant, held
-from onnxsurgeon_lite.model import Model, drop, is_external, walk
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model import Model, drop, drop_at, is_external, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.control_flow import straighten
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide

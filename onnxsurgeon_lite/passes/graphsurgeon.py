@@ -16,8 +16,7 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import Model, assign, by_name, copied, drop, is_standard, walk
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import defined, rename_beside
 from onnxsurgeon_lite.tensors.dtypes import Array

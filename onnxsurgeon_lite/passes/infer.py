@@ -12,8 +12,7 @@ from onnxsurgeon_lite.graph.bodies import bodies_below
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.schemas import check_node, require_schemas
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.model import Model, by_name
-from onnxsurgeon_lite.model.messages import declare
+from onnxsurgeon_lite.model import Model, by_name, declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.symbolic.expressions import Expressions

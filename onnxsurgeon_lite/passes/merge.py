@@ -10,10 +10,17 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnxsurgeon_lite.errors import EditError, SurgeonError, require_known
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.model import Model, drop, entries, function_key, plain_domain, walk
-from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model import (
+    Model,
+    call_key,
+    drop,
+    entries,
+    function_key,
+    plain_domain,
+    unknown_fields,
+    walk,
+)
 from onnxsurgeon_lite.model.datafile import DataFile
-from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command, counted, key_text, listed, split
 from onnxsurgeon_lite.passes.dedupe import content
 from onnxsurgeon_lite.passes.inverse import UNREADABLE

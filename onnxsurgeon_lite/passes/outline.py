@@ -11,8 +11,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import modules_of_class, select_nodes
-from onnxsurgeon_lite.model import Model, copied, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import Model, assign, copied, walk
 from onnxsurgeon_lite.names import glob, is_glob
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle

@@ -10,8 +10,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_parts, split_names
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model import Model, drop_at
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value

@@ -9,8 +9,7 @@ from onnx import ValueInfoProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model, by_name
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import Model, assign, by_name
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import ends
 

@@ -10,8 +10,7 @@ from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.graph.selecting.select import select_values
-from onnxsurgeon_lite.model import Model, loaded
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model import Model, drop_at, loaded
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.merge import add_guest, one_opset, require_fit

@@ -6,8 +6,7 @@ from typing import ClassVar
 from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.model import Model, copied, drop, entries, loaded, walk
-from onnxsurgeon_lite.model.model import external_tensors
+from onnxsurgeon_lite.model import Model, copied, drop, entries, external_tensors, loaded, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 
 _EDITED = "onnxsurgeon_lite.edited"

@@ -45,10 +45,18 @@ from onnxsurgeon_lite.graph.schemas import (
 )
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
-from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.model.messages import assign, take_fields
-from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.model import (
+    Model,
+    assign,
+    call_key,
+    copied,
+    drop,
+    function_key,
+    plain_domain,
+    take_fields,
+    unknown_fields,
+    walk,
+)
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_alone

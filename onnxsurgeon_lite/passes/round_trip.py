@@ -16,9 +16,16 @@ from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.printing import print_model, require_said
 from onnxsurgeon_lite.graph.summary import ELIDED_ABOVE
 from onnxsurgeon_lite.graph.text import parse_message
-from onnxsurgeon_lite.model import Model, copied, drop, entries, is_external, walk
-from onnxsurgeon_lite.model.messages import take_fields
-from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.model import (
+    Model,
+    copied,
+    drop,
+    entries,
+    is_external,
+    take_fields,
+    unknown_fields,
+    walk,
+)
 from onnxsurgeon_lite.names import shown_text
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import fresh

@@ -13,8 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, described, function_path
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
 from onnxsurgeon_lite.graph.selecting.select import split_names
 from onnxsurgeon_lite.graph.text import attribute_text
-from onnxsurgeon_lite.model import Model, drop, function_key, walk
-from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model import Model, call_key, drop, function_key, walk
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import Attributes, AttributeValue, PassResult

@@ -13,8 +13,7 @@ from onnxsurgeon_lite.graph.bodies import bodies_below, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import checked, constant
 from onnxsurgeon_lite.graph.table import NodeRow
-from onnxsurgeon_lite.model import Model, is_external, walk
-from onnxsurgeon_lite.model.messages import attributes_of, drop_at, operand
+from onnxsurgeon_lite.model import Model, attributes_of, drop_at, is_external, operand, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
 from onnxsurgeon_lite.surgery.symbolic.shapes import infer_types

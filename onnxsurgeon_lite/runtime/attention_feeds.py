@@ -9,8 +9,8 @@ from onnx import NodeProto
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
+from onnxsurgeon_lite.model import attributes_of
 from onnxsurgeon_lite.model.loading import PACKAGE
-from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.untrusted import inner, json_of
 
 _MASK = "attention_mask"

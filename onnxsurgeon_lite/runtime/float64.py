@@ -13,8 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import onnx_opset
-from onnxsurgeon_lite.model import is_standard, walk
-from onnxsurgeon_lite.model.messages import attributes_of, integer
+from onnxsurgeon_lite.model import attributes_of, integer, is_standard, walk
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime

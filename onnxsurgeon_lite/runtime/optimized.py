@@ -16,8 +16,7 @@ from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
-from onnxsurgeon_lite.model import Model, load
-from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.model import Model, load, operand
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime

@@ -9,8 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import PartialAnswer
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model, drop
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model import Model, drop, drop_at
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime

@@ -7,8 +7,7 @@ from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import copied
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model import copied, drop_at
 from onnxsurgeon_lite.surgery.edits import (
     Taken,
     drop_declarations,

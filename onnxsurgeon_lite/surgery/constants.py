@@ -11,9 +11,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
-from onnxsurgeon_lite.model import is_external
-from onnxsurgeon_lite.model.messages import take_fields
-from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.model import is_external, take_fields, unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 

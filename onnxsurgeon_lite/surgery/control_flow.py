@@ -15,8 +15,16 @@ from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_standard, walk
-from onnxsurgeon_lite.model.messages import assign, operand
+from onnxsurgeon_lite.model import (
+    Model,
+    assign,
+    copied,
+    drop,
+    function_key,
+    is_standard,
+    operand,
+    walk,
+)
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.open_body import OpenBody

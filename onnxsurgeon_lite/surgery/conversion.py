@@ -13,8 +13,17 @@ from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
-from onnxsurgeon_lite.model import Model, copied, drop, is_standard, plain_domain, walk
-from onnxsurgeon_lite.model.messages import assign, attributes_of, drop_at
+from onnxsurgeon_lite.model import (
+    Model,
+    assign,
+    attributes_of,
+    copied,
+    drop,
+    drop_at,
+    is_standard,
+    plain_domain,
+    walk,
+)
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import trimmed

@@ -14,8 +14,7 @@ from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import fitting_version
 from onnxsurgeon_lite.graph.table import NodeTable, captured
-from onnxsurgeon_lite.model import Model, drop, plain_domain, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import Model, assign, drop, plain_domain, walk
 
 Nodes = MutableSequence[NodeProto]
 

@@ -12,9 +12,17 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model import Model, by_name, copied, function_key, is_standard
-from onnxsurgeon_lite.model.calls import FunctionKey
-from onnxsurgeon_lite.model.messages import assign, attributes_of, integer
+from onnxsurgeon_lite.model import (
+    FunctionKey,
+    Model,
+    assign,
+    attributes_of,
+    by_name,
+    copied,
+    function_key,
+    integer,
+    is_standard,
+)
 from onnxsurgeon_lite.surgery.conversion import ALONG_AXIS
 from onnxsurgeon_lite.surgery.inlining import inline
 

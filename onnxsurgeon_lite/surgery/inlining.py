@@ -17,9 +17,18 @@ from onnx import (
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, function_path, opset_versions
-from onnxsurgeon_lite.model import Model, by_name, drop, entries, function_key, plain_domain, walk
-from onnxsurgeon_lite.model.calls import FunctionKey, call_key
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import (
+    FunctionKey,
+    Model,
+    assign,
+    by_name,
+    call_key,
+    drop,
+    entries,
+    function_key,
+    plain_domain,
+    walk,
+)
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
 from onnxsurgeon_lite.surgery.edits import (
     clear_bodies,

@@ -27,10 +27,17 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.settling import UNSETTLED
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
-from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.model.messages import assign
-from onnxsurgeon_lite.model.model import Enclosing
+from onnxsurgeon_lite.model import (
+    Enclosing,
+    Model,
+    assign,
+    call_key,
+    copied,
+    drop,
+    function_key,
+    plain_domain,
+    walk,
+)
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.edits import defined, settle
 from onnxsurgeon_lite.surgery.types import downstream, retype

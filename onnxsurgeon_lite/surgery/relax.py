@@ -7,8 +7,7 @@ from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph.declared import declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import MADE_UP, GraphIndex, dims_of
-from onnxsurgeon_lite.model import Model, copied, drop, is_standard
-from onnxsurgeon_lite.model.messages import declare
+from onnxsurgeon_lite.model import Model, copied, declare, drop, is_standard
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,
     begin_infer,

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.index import sizes_in
-from onnxsurgeon_lite.model.messages import by_name
+from onnxsurgeon_lite.model import by_name
 
 Elements = npt.NDArray[np.object_]
 """Numbers of a tensor of rank 0 or 1; None for one that is not known."""

@@ -13,8 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_par
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.settling import TRIED, UNSETTLED
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import Model, is_standard
-from onnxsurgeon_lite.model.calls import check_functions
+from onnxsurgeon_lite.model import Model, check_functions, is_standard
 
 BY_SHAPE_ALONE = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",

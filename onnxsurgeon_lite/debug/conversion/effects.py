@@ -15,8 +15,7 @@ from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.judge import Values
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import Model, assign, walk
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import opened

@@ -14,8 +14,7 @@ from onnxsurgeon_lite.graph.block_quantized import PRODUCT
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, INTEGERS, limits_of
-from onnxsurgeon_lite.model import Model, drop, is_external, walk
-from onnxsurgeon_lite.model.messages import operand
+from onnxsurgeon_lite.model import Model, drop, is_external, operand, walk
 from onnxsurgeon_lite.model.narrowed import computed
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import fresh, importing, settle, value_names

@@ -17,8 +17,7 @@ from onnxsurgeon_lite.debug.profiling.result import Cost, HeldTensor, Profile, P
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
-from onnxsurgeon_lite.model import copied
-from onnxsurgeon_lite.model.messages import attributes_of, by_name
+from onnxsurgeon_lite.model import attributes_of, by_name, copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name

@@ -19,8 +19,7 @@ from onnxsurgeon_lite.debug.shares import Blame, BlamedNode
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
-from onnxsurgeon_lite.model import Model, copied, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import Model, assign, copied, walk
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -16,8 +16,7 @@ from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.model import is_standard, walk
-from onnxsurgeon_lite.model.messages import integer, scan_layout
+from onnxsurgeon_lite.model import integer, is_standard, scan_layout, walk
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension

@@ -11,8 +11,7 @@ from onnx import TypeProto
 
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
-from onnxsurgeon_lite.model import function_key, walk
-from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model import call_key, function_key, walk
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape

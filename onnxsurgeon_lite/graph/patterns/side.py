@@ -12,8 +12,7 @@ from itertools import chain
 from onnx import FunctionProto, NodeProto
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.model import copied, walk
-from onnxsurgeon_lite.model.messages import assign
+from onnxsurgeon_lite.model import assign, copied, walk
 
 _MOST_CALLS = 100
 

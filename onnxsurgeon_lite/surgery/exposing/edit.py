@@ -18,8 +18,7 @@ from onnxsurgeon_lite.graph.bodies import (
     iterations_of,
 )
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.model import Model, copied, walk
-from onnxsurgeon_lite.model.calls import check_functions
+from onnxsurgeon_lite.model import Model, check_functions, copied, walk
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
 from onnxsurgeon_lite.surgery.exposing.reading import Exposed
 from onnxsurgeon_lite.surgery.exposing.scans import Stacked, to_loop

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto
 
-from onnxsurgeon_lite.model import drop
-from onnxsurgeon_lite.model.messages import integer, scan_layout
+from onnxsurgeon_lite.model import drop, integer, scan_layout
 from onnxsurgeon_lite.surgery.edits import fresh, rename_outputs, rename_uses
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 

@@ -11,8 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProt
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import dims_of, onnx_opset
-from onnxsurgeon_lite.model import Model, drop, walk
-from onnxsurgeon_lite.model.messages import assign, attributes_of
+from onnxsurgeon_lite.model import Model, assign, attributes_of, drop, walk
 from onnxsurgeon_lite.surgery.edits import defined, fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import (

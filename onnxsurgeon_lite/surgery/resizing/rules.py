@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.model.messages import integers
+from onnxsurgeon_lite.model import integers
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import Entry
 from onnxsurgeon_lite.surgery.resizing.sizes import Refolding, Size, constant, product, varies

@@ -25,9 +25,17 @@ from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import NodeRow, NodeTable
-from onnxsurgeon_lite.model import Model, copied, function_key, is_external, walk
-from onnxsurgeon_lite.model.calls import call_key, check_functions
-from onnxsurgeon_lite.model.messages import assign, scan_layout
+from onnxsurgeon_lite.model import (
+    Model,
+    assign,
+    call_key,
+    check_functions,
+    copied,
+    function_key,
+    is_external,
+    scan_layout,
+    walk,
+)
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     SizeInference,

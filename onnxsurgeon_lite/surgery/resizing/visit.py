@@ -9,8 +9,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import every_read
-from onnxsurgeon_lite.model import Model, copied
-from onnxsurgeon_lite.model.messages import integer, operand
+from onnxsurgeon_lite.model import Model, copied, integer, operand
 from onnxsurgeon_lite.surgery.resizing.inference import (
     InferenceFailed,
     SizeInference,

@@ -25,8 +25,7 @@ from onnxsurgeon_lite.graph.index import (
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import copied, drop, is_external, is_standard
-from onnxsurgeon_lite.model.messages import by_name, declare
+from onnxsurgeon_lite.model import by_name, copied, declare, drop, is_external, is_standard
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     SizeInference,
