@@ -29,7 +29,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import ONE_EXAMPLE
 from onnxsurgeon_lite.debug.computed_references import ChangedInitializers, computed_references
 from onnxsurgeon_lite.debug.result import BesideEager, BisectResult, Case, Culprit, Repair
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.matching.given import unlike_models
 from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.matching.over_samples import CompareSamples

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.api import page
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.limits import limited
 from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, named
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.matching.judge import Metric, MetricFunction
     from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.matching.trials import Trial
@@ -141,7 +141,7 @@ def as_names(names: str | Sequence[str]) -> Sequence[str]:
 
 def indexed(model: object) -> "GraphIndex":
     """Return a model's graph, indexed."""
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.model import loaded
 
     return GraphIndex.of(loaded(cast("ModelLike", model)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.goal import Goal
     from onnxsurgeon_lite.debug.conversion.guard import Guard
     from onnxsurgeon_lite.debug.conversion.result import Conversion
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.matching.judge import MetricFunction
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.ranking.rank import Ranking
     from onnxsurgeon_lite.debug.result import BisectResult
     from onnxsurgeon_lite.debug.shares import Blame
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.values.run_both import MatchResult

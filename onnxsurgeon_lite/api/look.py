@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from onnxsurgeon_lite.debug.profiling.fusions import Fusions
     from onnxsurgeon_lite.debug.profiling.placement import Placement
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.config import Agreement
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.graph.modules import ModuleTree
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
     from onnxsurgeon_lite.matching.diff import ModelDiff
@@ -97,8 +97,8 @@ def inspect(
         # the first of these that was asked for: histogram, placement, node, value, tree, ops, else a summary
         if histogram:
             return call.done(_distributions(model, value))
+        from onnxsurgeon_lite.graph import enter
         from onnxsurgeon_lite.graph import summary as inspecting
-        from onnxsurgeon_lite.graph.bodies import enter
         from onnxsurgeon_lite.graph.selecting.select import select_node, select_values
         from onnxsurgeon_lite.model import loaded
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.report.page import Page, Sight
     from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, require_o
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.profiling.result import Profile, ProfileComparison
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds

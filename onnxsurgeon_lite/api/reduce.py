@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.reduction.failing import Failing
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
     from onnxsurgeon_lite.debug.reduction.shrinking import Shrinking
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.session import Runtime

@@ -25,7 +25,7 @@ from onnxsurgeon_lite.names import few, is_function, listed
 from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.matching.decode import DecodeComparison, Decoder
     from onnxsurgeon_lite.matching.over_samples import CompareSamples, SampleComparison
     from onnxsurgeon_lite.matching.sets import SetComparison
@@ -72,7 +72,7 @@ def run(
     """
     with Call(opt=opt, **how) as call:
         child = call.child()
-        from onnxsurgeon_lite.graph.bodies import BodyName
+        from onnxsurgeon_lite.graph import BodyName
         from onnxsurgeon_lite.graph.selecting.select import select_values
         from onnxsurgeon_lite.runtime import run as running
         from onnxsurgeon_lite.runtime.optimized import kernel_values

@@ -11,7 +11,7 @@ import numpy as np
 from onnxsurgeon_lite.api.call import Call
 from onnxsurgeon_lite.debug.computed_references import computed_references
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
+from onnxsurgeon_lite.graph import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values import aligned_models
 from onnxsurgeon_lite.matching.values.mapping import ALONE
 from onnxsurgeon_lite.passes import Rename

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.api.asked import Feeding
-    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors

@@ -144,8 +144,8 @@ def _paired(left: str, right: str = "") -> Completer:
 
 
 def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> list[str]:
+    from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.graph.complete import Completions
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import load
 
     whole = incomplete.removeprefix(done)
@@ -189,7 +189,7 @@ links = _paired("values", "inputs")
 
 def attributes(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the attributes that the operators of the nodes on the line have, as NAME=."""
-    from onnxsurgeon_lite.graph.schemas import schema_of
+    from onnxsurgeon_lite.graph import schema_of
     from onnxsurgeon_lite.graph.selecting.select import select_nodes
 
     def ask(names: "Completions", typed: str) -> list[str]:

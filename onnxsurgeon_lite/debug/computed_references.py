@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph import GraphIndex, fixed_shape
 from onnxsurgeon_lite.graph.half import coarse_values
-from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values import feeds_of_other
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer

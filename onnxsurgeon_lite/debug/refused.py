@@ -7,11 +7,10 @@ from itertools import chain
 from onnx import NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.bodies import bodies, enter
+from onnxsurgeon_lite.graph import GraphIndex, constant, enter
+from onnxsurgeon_lite.graph.bodies import bodies
 from onnxsurgeon_lite.graph.cut import Cut
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.lint import LintFinding
-from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -8,8 +8,7 @@ from typing import Literal, get_args
 from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.shares import Blame
-from onnxsurgeon_lite.graph.bodies import at, iterations_of
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, at, iterations_of
 from onnxsurgeon_lite.matching.over_samples import MeasuredMetric
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import joined

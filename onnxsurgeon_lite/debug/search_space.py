@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 
 _ARRANGING = {"Constant", "Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
 _STORED = _ARRANGING | {"DequantizeLinear"}

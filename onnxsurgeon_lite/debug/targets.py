@@ -3,8 +3,7 @@
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import GraphIndex, shape_text
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds, sizes_of
 from onnxsurgeon_lite.surgery.types import infer

@@ -36,9 +36,9 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, SurgeonError
-from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.graph.operators import register_for
 from onnxsurgeon_lite.guard import end_with_parent, guarded
+from onnxsurgeon_lite.limits import allowed
 from onnxsurgeon_lite.model import by_name, walk
 from onnxsurgeon_lite.system import HAS_FORK, Meeting, ending
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.bodies import BodyName
-from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex
+from onnxsurgeon_lite.graph import FUNCTION_PATH, BodyName, GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.constants import Numbers, data_type_for, data_type_named, make_tensor

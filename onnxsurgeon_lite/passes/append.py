@@ -8,7 +8,7 @@ from typing import ClassVar
 from onnx import TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, require_known
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.build import parse_text

@@ -8,8 +8,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.graph.schemas import RANDOM
+from onnxsurgeon_lite.graph import RANDOM, GraphIndex, dims_of
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -10,8 +10,7 @@ from typing import ClassVar
 from onnx import TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UsageError, require_known
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import GraphIndex, dims_of, shape_text
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.ragged import (

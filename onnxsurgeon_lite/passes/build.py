@@ -9,10 +9,15 @@ import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
-from onnxsurgeon_lite.graph.native import RejectedError, parsed
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    RejectedError,
+    parse_message,
+    parsed,
+    tensor_type,
+    type_text,
+)
 from onnxsurgeon_lite.graph.printing import require_said
-from onnxsurgeon_lite.graph.text import parse_message, type_text
 from onnxsurgeon_lite.model import DataFile, Model, entries, refer, walk
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.surgery.types import contradicts

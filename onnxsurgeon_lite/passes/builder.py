@@ -7,8 +7,7 @@ from typing import cast
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import BuildError
-from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
-from onnxsurgeon_lite.graph.schemas import check_node, schema_of
+from onnxsurgeon_lite.graph import GraphIndex, check_node, schema_of, tensor_type
 from onnxsurgeon_lite.model import Model, assign
 from onnxsurgeon_lite.passes.targets import data_type_of_operand
 from onnxsurgeon_lite.surgery.constants import Numbers, data_type_named, make_tensor

@@ -14,8 +14,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.table import NodeTable, captured
+from onnxsurgeon_lite.graph import GraphIndex, NodeTable, captured, reached_functions
 from onnxsurgeon_lite.model import Model, drop, drop_at, function_key, walk
 from onnxsurgeon_lite.passes.protocol import OPTIONAL_INPUTS, PassResult
 from onnxsurgeon_lite.surgery.edits import Nodes, defined, trained

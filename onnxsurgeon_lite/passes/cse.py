@@ -17,9 +17,7 @@ from typing import ClassVar
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant_of
-from onnxsurgeon_lite.graph.table import NodeRow, NodeTable
+from onnxsurgeon_lite.graph import RANDOM, GraphIndex, NodeRow, NodeTable, checked, constant_of
 from onnxsurgeon_lite.model import Model, call_key, copied, drop_at, function_key, is_external, walk
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult

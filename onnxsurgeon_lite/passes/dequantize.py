@@ -10,11 +10,9 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import DEQUANTIZE, GraphIndex, bodies_below, constant, node_title
 from onnxsurgeon_lite.graph.block_quantized import NAMES, ROWS, blocks_of
-from onnxsurgeon_lite.graph.bodies import bodies_below
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import (
-    DEQUANTIZE,
     DYNAMIC,
     FORMS,
     PRODUCTS,
@@ -27,8 +25,6 @@ from onnxsurgeon_lite.graph.quantizers import (
     grid_of,
     weight_axis,
 )
-from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import (
     Model,
     assign,

@@ -7,9 +7,14 @@ import numpy as np
 from onnx import NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, reached_functions
-from onnxsurgeon_lite.graph.schemas import constant, require_schemas
-from onnxsurgeon_lite.graph.text import operator_text
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    constant,
+    operator_text,
+    opset_versions,
+    reached_functions,
+    require_schemas,
+)
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline

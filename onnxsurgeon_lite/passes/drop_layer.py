@@ -8,7 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.graph.selecting.select import select_nodes
 from onnxsurgeon_lite.model import Model

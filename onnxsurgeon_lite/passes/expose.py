@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
+from onnxsurgeon_lite.graph import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.cut import boundary
-from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.selecting.select import select_parts, select_values, split_names
 from onnxsurgeon_lite.model import Model, drop
 from onnxsurgeon_lite.names import listed

@@ -13,8 +13,14 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import BuildError, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import Schema, allowed_types, check_node, schema_of, variable_at
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    Schema,
+    allowed_types,
+    check_node,
+    schema_of,
+    variable_at,
+)
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import AttributeValue

@@ -7,9 +7,8 @@ from typing import ClassVar
 from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import OpenCutError
-from onnxsurgeon_lite.graph.bodies import enter
+from onnxsurgeon_lite.graph import GraphIndex, enter, reached_functions
 from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.selecting.select import select_values, selected_nodes
 from onnxsurgeon_lite.model import Enclosing, Model, take_fields, unknown_fields, walk
 from onnxsurgeon_lite.passes.in_bodies import Narrowed

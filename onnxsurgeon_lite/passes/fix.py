@@ -17,13 +17,21 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import GraphError
-from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
+from onnxsurgeon_lite.graph import (
+    FEW,
+    GraphIndex,
+    NodeTable,
+    fitting_version,
+    graph_at,
+    graphs_below,
+    has_shape,
+    opset_versions,
+    tensor_type,
+)
 from onnxsurgeon_lite.graph.check import begin_check, require_valid
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.declared import declared_types
-from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, opset_versions, tensor_type
-from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
-from onnxsurgeon_lite.graph.table import FEW, NodeTable
+from onnxsurgeon_lite.graph.schemas import has_dangling
 from onnxsurgeon_lite.model import (
     Model,
     by_name,

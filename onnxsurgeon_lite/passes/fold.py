@@ -13,9 +13,18 @@ import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
-from onnxsurgeon_lite.graph.bodies import bodies_below, put_back, standing
-from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
-from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant, held
+from onnxsurgeon_lite.graph import (
+    RANDOM,
+    GraphIndex,
+    bodies_below,
+    checked,
+    constant,
+    fixed_shape,
+    held,
+    put_back,
+    standing,
+    tensor_type,
+)
 from onnxsurgeon_lite.model import Model, drop, drop_at, is_external, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.control_flow import straighten

@@ -6,9 +6,16 @@ from typing import ClassVar
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, fixed_shape, known_size, tensor_type
-from onnxsurgeon_lite.graph.schemas import constant, require_schemas
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    constant,
+    dims_of,
+    fixed_shape,
+    known_size,
+    require_schemas,
+    shape_text,
+    tensor_type,
+)
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold

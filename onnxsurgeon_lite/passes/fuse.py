@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, require_schemas
 from onnxsurgeon_lite.graph.patterns.rule import shipped
-from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite

@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.derivative import Derivative

@@ -11,8 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.bodies import place_of
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import split_names
 from onnxsurgeon_lite.graph.settling import UNSETTLED, settling_later
 from onnxsurgeon_lite.model import Model

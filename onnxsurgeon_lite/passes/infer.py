@@ -8,10 +8,14 @@ from typing import ClassVar
 from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.bodies import bodies_below
-from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
-from onnxsurgeon_lite.graph.schemas import check_node, require_schemas
-from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    bodies_below,
+    check_node,
+    has_shape,
+    require_schemas,
+    type_text,
+)
 from onnxsurgeon_lite.model import Model, by_name, declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult

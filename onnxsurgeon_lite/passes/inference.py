@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from onnx import FunctionProto, GraphProto, NodeProto, helper
 
-from onnxsurgeon_lite.graph.index import described, opset_versions
+from onnxsurgeon_lite.graph import described, opset_versions
 from onnxsurgeon_lite.model import Model, assign, copied, drop, is_standard, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import require_known
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, function_key, is_standard
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -6,8 +6,7 @@ from typing import ClassVar
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, described
-from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph import GraphIndex, check_node, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import Attributes, PassResult

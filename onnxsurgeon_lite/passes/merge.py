@@ -8,8 +8,7 @@ from itertools import chain
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, require_known
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.graph import GraphIndex, opset_versions, type_text
 from onnxsurgeon_lite.model import (
     Model,
     call_key,

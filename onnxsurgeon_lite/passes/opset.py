@@ -8,9 +8,8 @@ from typing import ClassVar
 from onnx import ModelProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import GraphIndex, first_version, opset_versions, require_schemas
 from onnxsurgeon_lite.graph.check import problem_of
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.schemas import first_version, require_schemas
 from onnxsurgeon_lite.model import Model, is_standard, walk
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -9,7 +9,7 @@ from typing import ClassVar
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import modules_of_class, select_nodes
 from onnxsurgeon_lite.model import Model, assign, copied, walk
 from onnxsurgeon_lite.names import glob, is_glob

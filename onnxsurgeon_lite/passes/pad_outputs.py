@@ -8,7 +8,7 @@ from typing import ClassVar
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UsageError, require_known
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult

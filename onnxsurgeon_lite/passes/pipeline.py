@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.settling import UNSETTLED, settling_later
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult

@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import TypeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, copied, take_fields
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.append import guest_of, rename_results

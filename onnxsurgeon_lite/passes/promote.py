@@ -7,7 +7,7 @@ from typing import ClassVar
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, copied, is_external
 from onnxsurgeon_lite.names import joined, listed

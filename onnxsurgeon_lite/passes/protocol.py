@@ -9,9 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from onnx import AttributeProto, TensorProto, ValueInfoProto, helper
 
-from onnxsurgeon_lite.graph.index import opset_versions, tensor_type
-from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph import captured, fitting_version, opset_versions, tensor_type
 from onnxsurgeon_lite.model import Model, Written, by_name, drop, is_standard, save, walk
 from onnxsurgeon_lite.shown import HIDDEN, Shown, hidden
 

@@ -4,8 +4,7 @@ import numpy as np
 from onnx import TypeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import GraphIndex, dims_of, onnx_opset, shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.surgery.edits import fresh, value_names

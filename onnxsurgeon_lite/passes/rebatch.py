@@ -6,8 +6,7 @@ from typing import ClassVar
 from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, require_known
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import GraphIndex, dims_of, known_size, shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -20,7 +20,8 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError, require_known
-from onnxsurgeon_lite.graph.native import RejectedError, begin_together
+from onnxsurgeon_lite.graph import RejectedError
+from onnxsurgeon_lite.graph.native import begin_together
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import AttributeValue, Pass
 from onnxsurgeon_lite.passes.restore import Restore

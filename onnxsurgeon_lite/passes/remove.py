@@ -8,7 +8,7 @@ from typing import ClassVar
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_parts, split_names
 from onnxsurgeon_lite.model import Model, drop_at
 from onnxsurgeon_lite.passes.in_bodies import in_bodies

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, described
+from onnxsurgeon_lite.graph import GraphIndex, described
 from onnxsurgeon_lite.graph.selecting.select import select_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies

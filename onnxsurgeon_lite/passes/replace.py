@@ -6,9 +6,8 @@ from typing import ClassVar
 from onnx import NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, UsageError
+from onnxsurgeon_lite.graph import GraphIndex, check_node
 from onnxsurgeon_lite.graph.cut import close
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, drop_at, loaded
 from onnxsurgeon_lite.names import listed

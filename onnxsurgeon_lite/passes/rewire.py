@@ -6,8 +6,7 @@ from typing import ClassVar
 from onnx import TypeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph import GraphIndex, check_node
 from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -20,11 +20,21 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below, standing
-from onnxsurgeon_lite.graph.index import (
+from onnxsurgeon_lite.graph import (
     GraphIndex,
+    bound_nodes,
+    captured,
+    check_node,
+    constant,
+    constant_of,
+    first_version,
     function_path,
+    graph_at,
+    graphs_below,
     opset_versions,
+    require_schemas,
+    standing,
+    type_text,
 )
 from onnxsurgeon_lite.graph.patterns import (
     Match,
@@ -36,15 +46,6 @@ from onnxsurgeon_lite.graph.patterns import (
     read_rules,
     reversed_rules,
 )
-from onnxsurgeon_lite.graph.schemas import (
-    check_node,
-    constant,
-    constant_of,
-    first_version,
-    require_schemas,
-)
-from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import (
     Model,
     assign,

@@ -12,10 +12,9 @@ from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import BuildError, GraphError
-from onnxsurgeon_lite.graph.native import RejectedError, parsed
+from onnxsurgeon_lite.graph import RejectedError, parse_message, parsed
 from onnxsurgeon_lite.graph.printing import print_model, require_said
 from onnxsurgeon_lite.graph.summary import ELIDED_ABOVE
-from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import (
     Model,
     copied,

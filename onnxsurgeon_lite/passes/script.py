@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from onnxsurgeon_lite.errors import GraphError, ScriptError, SurgeonError, said
-from onnxsurgeon_lite.graph.index import GraphIndex, described
+from onnxsurgeon_lite.graph import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import settle

@@ -7,8 +7,8 @@ from typing import ClassVar
 from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError, require_known
+from onnxsurgeon_lite.graph import FUNCTION_PATH, GraphIndex, described, function_path
 from onnxsurgeon_lite.graph.check import problem_of
-from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, described, function_path
 from onnxsurgeon_lite.model import Model, drop, plain_domain
 from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.fix import least_ir_version

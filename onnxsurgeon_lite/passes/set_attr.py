@@ -8,11 +8,18 @@ from typing import ClassVar, cast
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import function_model
-from onnxsurgeon_lite.graph.index import GraphIndex, described, function_path
-from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    attribute_text,
+    attribute_type,
+    check_node,
+    described,
+    function_model,
+    function_path,
+    schema_of,
+)
+from onnxsurgeon_lite.graph.schemas import type_text
 from onnxsurgeon_lite.graph.selecting.select import split_names
-from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.model import Model, call_key, drop, function_key, walk
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies

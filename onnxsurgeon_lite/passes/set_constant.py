@@ -7,8 +7,8 @@ from typing import ClassVar
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import CONSTANTS, check_node, held
+from onnxsurgeon_lite.graph import GraphIndex, check_node, held
+from onnxsurgeon_lite.graph.schemas import CONSTANTS
 from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -7,8 +7,7 @@ from typing import ClassVar
 from onnx import NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import GraphIndex, dims_of, shape_text
 from onnxsurgeon_lite.model import Model, assign, attributes_of, copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from onnx import TypeProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex, described
-from onnxsurgeon_lite.graph.schemas import check_node, schema_of
+from onnxsurgeon_lite.graph import GraphIndex, check_node, described, schema_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult

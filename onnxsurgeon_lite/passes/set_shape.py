@@ -7,9 +7,7 @@ from typing import ClassVar
 from onnx import TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
-from onnxsurgeon_lite.graph.schemas import require_schemas
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import GraphIndex, has_shape, require_schemas, shape_text
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.resizing.follow import follow, symbols_for

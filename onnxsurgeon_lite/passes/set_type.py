@@ -9,9 +9,7 @@ import numpy as np
 from onnx import NodeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import allows, constant, schema_of, variable_at
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph import GraphIndex, allows, captured, constant, schema_of, variable_at
 from onnxsurgeon_lite.model import Model, copied, is_standard
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -5,8 +5,7 @@ from itertools import chain, cycle
 from typing import ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import require_known
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import require_schemas
+from onnxsurgeon_lite.graph import GraphIndex, require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.clean import Clean
 from onnxsurgeon_lite.passes.cse import Cse

@@ -9,10 +9,16 @@ from typing import ClassVar
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-from onnxsurgeon_lite.graph.bodies import bodies_below, put_back, standing
-from onnxsurgeon_lite.graph.index import GraphIndex, function_path
-from onnxsurgeon_lite.graph.schemas import checked, constant
-from onnxsurgeon_lite.graph.table import NodeRow
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    NodeRow,
+    bodies_below,
+    checked,
+    constant,
+    function_path,
+    put_back,
+    standing,
+)
 from onnxsurgeon_lite.model import Model, attributes_of, drop_at, is_external, operand, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values

@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import GraphError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import Nodes, reorder

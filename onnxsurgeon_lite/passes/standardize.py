@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult

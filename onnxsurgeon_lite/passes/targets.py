@@ -7,8 +7,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, GraphError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import Schema, allowed_types, allows, schema_of, variable_at
+from onnxsurgeon_lite.graph import GraphIndex, Schema, allowed_types, allows, schema_of, variable_at
 from onnxsurgeon_lite.graph.selecting.select import (
     select_node,
     select_nodes,

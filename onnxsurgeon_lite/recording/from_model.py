@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.half import coarse_values
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import BUDGET, Observer

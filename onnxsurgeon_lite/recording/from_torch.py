@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import ModelLike, loaded
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.recording.from_model import Recording

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import ModelLike, loaded
 from onnxsurgeon_lite.names import command, split
 from onnxsurgeon_lite.recording.from_model import Recording

@@ -10,8 +10,8 @@ import numpy as np
 from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.complete import Completions
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.history import History

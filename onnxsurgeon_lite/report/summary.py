@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from onnxsurgeon_lite.graph import operator_text
 from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
-from onnxsurgeon_lite.graph.text import operator_text
 from onnxsurgeon_lite.matching.stages import PackageSummary
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, say, size_text

@@ -7,7 +7,7 @@ from pathlib import Path
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
+from onnxsurgeon_lite.graph import GraphIndex, dims_of, opset_versions
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
 from onnxsurgeon_lite.model import attributes_of
 from onnxsurgeon_lite.model.loading import PACKAGE

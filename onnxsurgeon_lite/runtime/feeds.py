@@ -11,8 +11,8 @@ import numpy as np
 from onnx import TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, known_size, sizes_in, symbols_of
-from onnxsurgeon_lite.graph.text import Dimension, shape_text
+from onnxsurgeon_lite.graph import GraphIndex, known_size, shape_text, sizes_in, symbols_of
+from onnxsurgeon_lite.graph.text import Dimension
 from onnxsurgeon_lite.names import few, joined
 from onnxsurgeon_lite.runtime.attention_feeds import usual_dims, usual_fill
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse

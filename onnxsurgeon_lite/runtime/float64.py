@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import onnx_opset
+from onnxsurgeon_lite.graph import onnx_opset
 from onnxsurgeon_lite.model import attributes_of, integer, is_standard, walk
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions

@@ -9,7 +9,7 @@ from itertools import chain
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.errors import PartialAnswer, RuntimeFailure, RuntimeLost
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions, sizes_in
+from onnxsurgeon_lite.graph import GraphIndex, reached_functions, sizes_in
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime, Stream

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from onnx import NodeProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, load, operand
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -12,8 +12,7 @@ from google.protobuf.message import Message
 from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
-from onnxsurgeon_lite.graph.index import opset_versions
-from onnxsurgeon_lite.graph.quantizers import INTEGERS
+from onnxsurgeon_lite.graph import INTEGERS, opset_versions
 from onnxsurgeon_lite.model import Model, by_name, load, save, take_fields
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.script import run_to_end

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.errors import PartialAnswer
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, drop, drop_at
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.guard import AT_START, guard, guarded
+from onnxsurgeon_lite.limits import memory_of_children
 from onnxsurgeon_lite.system import end_with_descendants
 
 _LONGEST = 1 << 24  # bytes that are kept of an output

@@ -13,7 +13,7 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import NoKernel, RuntimeFailure
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph import GraphIndex, reached_functions
 from onnxsurgeon_lite.model import Model, plain_domain, walk
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.observe import Observer

@@ -8,7 +8,7 @@ import shutil
 import sys
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.limits import memory_of_runtime
+from onnxsurgeon_lite.limits import memory_of_runtime
 from onnxsurgeon_lite.runtime.child import WORKER, Child
 from onnxsurgeon_lite.runtime.options import ORT, REFERENCE, TORCH, RuntimeOptions
 

@@ -6,7 +6,7 @@ Outside is what users of the model see; inside, the nodes keep the type that the
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import copied, drop_at
 from onnxsurgeon_lite.surgery.edits import (
     Taken,

@@ -6,8 +6,7 @@ from itertools import chain
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, is_complete
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph import GraphIndex, constant, dims_of, is_complete
 from onnxsurgeon_lite.model import attributes_of
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.surgery.types import contradicts

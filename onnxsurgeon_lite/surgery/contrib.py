@@ -12,10 +12,8 @@ from string import Template
 from onnx import FunctionProto, NodeProto, TensorProto, TypeProto, defs, helper, parser
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph import GraphIndex, attribute_type, node_title, onnx_opset
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, Schema, find_schema
-from onnxsurgeon_lite.graph.schemas import attribute_type
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, by_name, drop, is_standard, walk
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.surgery.expansion import expand

@@ -11,10 +11,7 @@ import numpy as np
 from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.table import captured_by
+from onnxsurgeon_lite.graph import GraphIndex, InnerGraph, captured_by, constant
 from onnxsurgeon_lite.model import (
     Model,
     assign,

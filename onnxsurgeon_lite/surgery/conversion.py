@@ -8,11 +8,19 @@ from itertools import chain
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, function_path
-from onnxsurgeon_lite.graph.native import RejectedError, convert
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    RejectedError,
+    constant,
+    constant_of,
+    dims_of,
+    first_version,
+    function_path,
+    graph_at,
+    graphs_below,
+)
+from onnxsurgeon_lite.graph.native import convert
 from onnxsurgeon_lite.graph.operators import find_schema
-from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.model import (
     Model,
     assign,

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import GraphProto, NodeProto, TypeProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.graph.schemas import constant, held
+from onnxsurgeon_lite.graph import GraphIndex, constant, dims_of, held
 from onnxsurgeon_lite.model import drop, is_external, is_standard
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes

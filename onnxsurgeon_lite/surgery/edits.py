@@ -11,9 +11,7 @@ from itertools import chain
 from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import EditError, GraphError
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.graph.table import NodeTable, captured
+from onnxsurgeon_lite.graph import GraphIndex, NodeTable, captured, fitting_version, opset_versions
 from onnxsurgeon_lite.model import Model, assign, drop, plain_domain, walk
 
 Nodes = MutableSequence[NodeProto]

@@ -8,10 +8,15 @@ from typing import Protocol, cast
 from onnx import FunctionProto, NodeProto, TypeProto, defs, parser
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
-from onnxsurgeon_lite.graph.schemas import schema_at
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    captured,
+    dims_of,
+    graph_at,
+    graphs_below,
+    onnx_opset,
+    schema_at,
+)
 from onnxsurgeon_lite.model import (
     FunctionKey,
     Model,

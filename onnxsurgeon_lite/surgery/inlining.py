@@ -15,8 +15,7 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.bodies import bound_nodes
-from onnxsurgeon_lite.graph.index import FUNCTION_PATH, function_path, opset_versions
+from onnxsurgeon_lite.graph import FUNCTION_PATH, bound_nodes, function_path, opset_versions
 from onnxsurgeon_lite.model import (
     FunctionKey,
     Model,

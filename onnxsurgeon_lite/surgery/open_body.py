@@ -18,15 +18,18 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import EditError, UsageError
-from onnxsurgeon_lite.graph.bodies import body_model, function_model, graph_at, put_back
-from onnxsurgeon_lite.graph.index import (
+from onnxsurgeon_lite.graph import (
     FUNCTION_PATH,
     GraphIndex,
+    captured_by,
+    function_model,
+    graph_at,
     opset_versions,
+    put_back,
     reached_functions,
 )
+from onnxsurgeon_lite.graph.bodies import body_model
 from onnxsurgeon_lite.graph.settling import UNSETTLED
-from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import (
     Enclosing,
     Model,

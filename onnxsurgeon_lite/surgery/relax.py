@@ -5,8 +5,8 @@ from itertools import chain
 
 from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto
 
+from onnxsurgeon_lite.graph import MADE_UP, GraphIndex, dims_of
 from onnxsurgeon_lite.graph.declared import declare_anew, declared_types
-from onnxsurgeon_lite.graph.index import MADE_UP, GraphIndex, dims_of
 from onnxsurgeon_lite.model import Model, copied, declare, drop, is_standard
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,

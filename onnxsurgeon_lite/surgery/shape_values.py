@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.graph.index import sizes_in
+from onnxsurgeon_lite.graph import sizes_in
 from onnxsurgeon_lite.model import by_name
 
 Elements = npt.NDArray[np.object_]

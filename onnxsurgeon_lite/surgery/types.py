@@ -7,12 +7,16 @@ from itertools import chain, islice
 from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, RuntimeLost
-from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph import (
+    FEW,
+    GraphIndex,
+    RejectedError,
+    is_complete,
+    native,
+    serialized_part,
+)
 from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
-from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_part
-from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.settling import TRIED, UNSETTLED
-from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import Model, check_functions, is_standard
 
 BY_SHAPE_ALONE = frozenset((

@@ -20,8 +20,8 @@ with atheris.instrument_imports(include=["onnxsurgeon_lite", "zipfile", "json", 
     import readers
     from oracle import disagreement
 
+from onnxsurgeon_lite import limits, native
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph import limits, native
 from running import scratch
 
 _SEEDS = Path(__file__).resolve().parents[2] / "fixtures" / "fuzzing"

@@ -62,8 +62,8 @@ def prepare() -> None:
     import typer
 
     import onnxsurgeon_lite
+    from onnxsurgeon_lite import limits
     from onnxsurgeon_lite.cli.app import app
-    from onnxsurgeon_lite.graph import limits
     from onnxsurgeon_lite.runtime import child
 
     for module in pkgutil.walk_packages(onnxsurgeon_lite.__path__, "onnxsurgeon_lite."):

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from onnxsurgeon_lite import limits
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph import limits
 
 MODEL = FIXTURES / "whole_model.onnx"
 FAULTY = FIXTURES / "faulty_attribute.onnx"

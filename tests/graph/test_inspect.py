@@ -16,9 +16,9 @@ from onnxsurgeon_lite import load
 from onnxsurgeon_lite.errors import RuntimeTimeout, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.graph.summary import model_text, summarize, summarize_node, summarize_value
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
+from onnxsurgeon_lite.limits import limited
 from onnxsurgeon_lite.report.results import data as plain
 
 ALL_FIXTURES = sorted(path.name for path in FIXTURES.glob("*.onnx"))

@@ -34,8 +34,8 @@ from onnxsurgeon_lite.errors import (
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.bodies import iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.graph.text import attribute_texts
+from onnxsurgeon_lite.limits import limited
 from onnxsurgeon_lite.matching.values.mapping import load_map
 from onnxsurgeon_lite.names import shown_text
 from onnxsurgeon_lite.passes import inverse, merge

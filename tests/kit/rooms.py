@@ -7,6 +7,7 @@ ROOMS = (
     "system",
     "guard",
     "remote",
+    "limits",
     "plugins",
     "atomic",
     "shown",

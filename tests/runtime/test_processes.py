@@ -24,7 +24,7 @@ import onnxsurgeon_lite
 from kit import FIXTURES
 from onnxsurgeon_lite import errors, load
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.limits import limited
 from onnxsurgeon_lite.matching.values.run_both import match_models
 from onnxsurgeon_lite.runtime import worker
 from onnxsurgeon_lite.runtime.child import Child

@@ -15,8 +15,8 @@ from onnxsurgeon_lite.debug.result import BisectResult, Culprit
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.guard import guarded
+from onnxsurgeon_lite.limits import memory_of_children
 from onnxsurgeon_lite.matching.judge import LARGEST
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip

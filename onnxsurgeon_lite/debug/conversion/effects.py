@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.matching.judge import Values
 from onnxsurgeon_lite.model import Model, assign, walk
 from onnxsurgeon_lite.passes.derivative import Derivative

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.result import Introduced
 from onnxsurgeon_lite.debug.conversion.simulation import Simulating
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.matching.judge import Values
 from onnxsurgeon_lite.model import Model, embedded_size, function_key, load, save

@@ -10,10 +10,10 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import DEQUANTIZE, INTEGERS, GraphIndex
 from onnxsurgeon_lite.graph.block_quantized import PRODUCT
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, INTEGERS, limits_of
+from onnxsurgeon_lite.graph.quantizers import limits_of
 from onnxsurgeon_lite.model import Model, drop, is_external, operand, walk
 from onnxsurgeon_lite.model.narrowed import computed
 from onnxsurgeon_lite.surgery.constants import describe_like

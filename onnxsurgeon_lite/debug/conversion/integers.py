@@ -21,8 +21,7 @@ from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.debug.ranking.bits import rounded
 from onnxsurgeon_lite.errors import EditError, NoKernel, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph import GraphIndex, constant
 from onnxsurgeon_lite.graph.selecting.select import selected_nodes
 from onnxsurgeon_lite.model import Model, embedded_size, function_key
 from onnxsurgeon_lite.passes.dequantize import Dequantize

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.profiling.parts import made_values
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.patterns import Match, Matcher, matchers_of, read_rules
 from onnxsurgeon_lite.graph.patterns.conditions import Conditions, number
 from onnxsurgeon_lite.names import STANDS_FOR

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.runtime.optimized import stands_for
 
 

@@ -10,7 +10,8 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Profile
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.index import FUNCTION_PATH, Body, GraphIndex, function_path
+from onnxsurgeon_lite.graph import FUNCTION_PATH, GraphIndex, function_path
+from onnxsurgeon_lite.graph.index import Body
 from onnxsurgeon_lite.model import Model, call_key, function_key, walk
 from onnxsurgeon_lite.runtime.optimized import load_structure, structure_file
 from onnxsurgeon_lite.runtime.options import provider_name

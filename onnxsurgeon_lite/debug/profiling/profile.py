@@ -15,7 +15,7 @@ from onnxsurgeon_lite.debug.profiling.macs import macs
 from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Cost, HeldTensor, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
+from onnxsurgeon_lite.graph import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import attributes_of, by_name, copied
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.debug.profiling.result import Cost, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.untrusted import text_of
 
 # Layers are called `conv1 + relu1`, `a || b`, `PWN(mul, add)`, `{ForeignNode[first...last]}`.

@@ -17,8 +17,7 @@ from onnxsurgeon_lite.debug.computed_references import computed_references
 from onnxsurgeon_lite.debug.ranking.rank import alone, measured, sqnr
 from onnxsurgeon_lite.debug.shares import Blame, BlamedNode
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.graph import GraphIndex, Quantizers
 from onnxsurgeon_lite.model import Model, assign, copied, walk
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.derivative import Derivative

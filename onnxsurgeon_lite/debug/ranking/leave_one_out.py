@@ -8,8 +8,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.ranking.rank import sqnr
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, Quantizers
+from onnxsurgeon_lite.graph import DEQUANTIZE, GraphIndex, Quantizers
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run

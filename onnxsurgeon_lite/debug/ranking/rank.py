@@ -9,8 +9,7 @@ from statistics import median_low
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
 from onnxsurgeon_lite.debug.computed_references import computed_references
 from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeFailure
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.graph import GraphIndex, Quantizers
 from onnxsurgeon_lite.matching.samples import Sample, SampleJob
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.choice import runtime_of

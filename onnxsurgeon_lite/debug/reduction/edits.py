@@ -11,8 +11,7 @@ from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.errors import EditError, ShapeError, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import schema_of
+from onnxsurgeon_lite.graph import GraphIndex, schema_of
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import python
 from onnxsurgeon_lite.passes import (

@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.debug.journal import digest
 from onnxsurgeon_lite.errors import EditError, RuntimeCrash, RuntimeTimeout, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
+from onnxsurgeon_lite.graph import GraphIndex, symbols_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Clean, Pass, Pipeline

@@ -14,8 +14,7 @@ from onnx import FunctionProto
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
-from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.graph import FUNCTION, GraphIndex, InnerGraph, dims_of, function_of
 from onnxsurgeon_lite.model import integer, is_standard, scan_layout, walk
 from onnxsurgeon_lite.tensors.dtypes import Array
 

@@ -20,8 +20,7 @@ from onnxsurgeon_lite.debug.stepping.looking import Level, Listing, Looker, Read
 from onnxsurgeon_lite.debug.stepping.places import Scopes
 from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
 from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
-from onnxsurgeon_lite.graph.bodies import at
-from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
+from onnxsurgeon_lite.graph import GraphIndex, at, fixed_shape
 from onnxsurgeon_lite.graph.selecting.select import required, select_node
 from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import alignment, feeds_in_order, needs_alignment

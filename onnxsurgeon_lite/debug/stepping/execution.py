@@ -6,8 +6,7 @@ from itertools import chain
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
 from onnxsurgeon_lite.errors import FeedsError, RuntimeLost, SurgeonError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import BodyName, GraphIndex, iterations_in
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.tensors.dtypes import Stored, type_of

@@ -9,8 +9,7 @@ from time import perf_counter
 
 from onnx import TypeProto
 
-from onnxsurgeon_lite.graph.bodies import at
-from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
+from onnxsurgeon_lite.graph import GraphIndex, at, fixed_shape
 from onnxsurgeon_lite.model import call_key, function_key, walk
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.stepping.control import iterations
 from onnxsurgeon_lite.debug.stepping.execution import Execution
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
+from onnxsurgeon_lite.graph import BodyName, iterations_in
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.matching.given import difference
 from onnxsurgeon_lite.matching.judge import ValueRule

@@ -8,15 +8,17 @@ from onnx import ModelProto
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.bodies import (
+from onnxsurgeon_lite.graph import (
     FUNCTION,
+    FUNCTION_PATH,
     BodyName,
-    bodies,
+    GraphIndex,
     function_of,
+    function_path,
     iterations_in,
-    unknown_body,
 )
-from onnxsurgeon_lite.graph.index import FUNCTION_PATH, MAIN, GraphIndex, function_path
+from onnxsurgeon_lite.graph.bodies import bodies, unknown_body
+from onnxsurgeon_lite.graph.index import MAIN
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, unknown
 
 

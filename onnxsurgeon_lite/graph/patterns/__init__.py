@@ -8,8 +8,8 @@ from onnxsurgeon_lite.graph.patterns.side import PatternGraph
 __all__ = [
     "Match",
     "Matcher",
-    "Rule",
     "PatternGraph",
+    "Rule",
     "closest",
     "find_all",
     "matchers_of",

@@ -3,4 +3,4 @@
 from onnxsurgeon_lite.matching.nodes.pairing import NodeAlignment, align, same_nodes
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 
-__all__ = ["NodeAlignment", "NamedGraph", "align", "same_nodes"]
+__all__ = ["NamedGraph", "NodeAlignment", "align", "same_nodes"]

@@ -18,6 +18,16 @@ from onnxsurgeon_lite.matching.values.references import (
 from onnxsurgeon_lite.matching.values.run_both import set_alignment
 
 __all__ = [
-    "Alignment", "Pair", "alignment", "aligned_models", "feeds_in_order",
-    "feeds_of_other", "load_map", "lost_note", "needs_alignment", "outputs_of_other", "save_map", "set_alignment",
+    "Alignment",
+    "Pair",
+    "aligned_models",
+    "alignment",
+    "feeds_in_order",
+    "feeds_of_other",
+    "load_map",
+    "lost_note",
+    "needs_alignment",
+    "outputs_of_other",
+    "save_map",
+    "set_alignment",
 ]  # fmt: skip

@@ -14,6 +14,19 @@ from onnxsurgeon_lite.model.storage.moving import (
 from onnxsurgeon_lite.model.storage.stripping import Stripped, strip, unstrip
 
 __all__ = [
-    "Collected", "Moved", "DataListing", "Manifest", "StoredTensor", "Stripped", "collect", "embed",
-    "fingerprint", "link", "list_data", "manifest", "move", "strip", "unstrip",
+    "Collected",
+    "DataListing",
+    "Manifest",
+    "Moved",
+    "StoredTensor",
+    "Stripped",
+    "collect",
+    "embed",
+    "fingerprint",
+    "link",
+    "list_data",
+    "manifest",
+    "move",
+    "strip",
+    "unstrip",
 ]  # fmt: skip

@@ -7,10 +7,9 @@ from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 
-from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
-from onnxsurgeon_lite.graph.index import GraphIndex, node_id
+from onnxsurgeon_lite.graph import GraphIndex, InnerGraph, attribute_text, node_id
+from onnxsurgeon_lite.graph.bodies import bodies
 from onnxsurgeon_lite.graph.scopes import Provenance
-from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart, plain_record
 from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Numbers, Sketch, sketched

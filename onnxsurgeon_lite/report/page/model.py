@@ -3,7 +3,7 @@
 import math
 
 from onnxsurgeon_lite.debug.profiling.placement import Placement
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page import data

@@ -9,7 +9,7 @@ from onnx import GraphProto, NodeProto
 
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.report.page.data import Measure
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.native import begin_beside
+from onnxsurgeon_lite.graph import GraphIndex, begin_beside
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
 from onnxsurgeon_lite.report.page.graph import graph_parts, is_alike
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred

@@ -7,9 +7,7 @@ from functools import partial
 from itertools import chain
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.native import begin_beside
-from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.graph import GraphIndex, begin_beside, type_text
 
 Texts = Mapping[str, str]
 """Value -> its type, '' for what ONNX's inference does not know."""

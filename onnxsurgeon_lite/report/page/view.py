@@ -15,7 +15,7 @@ from typing import Self
 from onnxsurgeon_lite.atomic import write_bytes
 from onnxsurgeon_lite.debug.stepping.debugger import Debugger
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node

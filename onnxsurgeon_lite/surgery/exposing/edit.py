@@ -8,16 +8,17 @@ from itertools import chain
 from onnx import FunctionProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import (
+from onnxsurgeon_lite.graph import (
     FUNCTION,
     BodyName,
+    GraphIndex,
     InnerGraph,
     bound_nodes,
     function_of,
-    inner_values,
     iterations_of,
+    opset_versions,
 )
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.bodies import inner_values
 from onnxsurgeon_lite.model import Model, check_functions, copied, walk
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
 from onnxsurgeon_lite.surgery.exposing.reading import Exposed

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.graph.bodies import at, iterations_of
+from onnxsurgeon_lite.graph import at, iterations_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.exposing.wires import Wire
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, is_array

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
-from onnxsurgeon_lite.graph.bodies import bound_nodes
-from onnxsurgeon_lite.graph.index import has_shape
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
-from onnxsurgeon_lite.graph.table import every_read
+from onnxsurgeon_lite.graph import RANDOM, bound_nodes, constant_of, every_read, has_shape
 from onnxsurgeon_lite.model import copied, is_standard
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.surgery.expansion import add_defaults, definition

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.schemas import schema_at
+from onnxsurgeon_lite.graph import schema_at
 from onnxsurgeon_lite.model import by_name, integer, operand
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 from onnxsurgeon_lite.tensors.dtypes import Array

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import MADE_UP, known_size, tensor_type
+from onnxsurgeon_lite.graph import MADE_UP, known_size, tensor_type
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.resizing.inference import SizeInference
 from onnxsurgeon_lite.surgery.resizing.sizes import in_range

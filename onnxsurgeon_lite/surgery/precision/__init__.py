@@ -4,4 +4,4 @@ from onnxsurgeon_lite.surgery.precision.plan import Plan
 from onnxsurgeon_lite.surgery.precision.rewrite import Rewriting
 from onnxsurgeon_lite.surgery.precision.sites import EXACT, PrecisionScope, PrecisionStep, Site
 
-__all__ = ["EXACT", "Plan", "Rewriting", "PrecisionScope", "Site", "PrecisionStep"]
+__all__ = ["EXACT", "Plan", "PrecisionScope", "PrecisionStep", "Rewriting", "Site"]

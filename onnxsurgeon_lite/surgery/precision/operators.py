@@ -5,8 +5,8 @@ from itertools import chain
 
 from onnx import NodeProto, defs
 
+from onnxsurgeon_lite.graph import allowed_types, allows, variable_at
 from onnxsurgeon_lite.graph.operators import find_schema
-from onnxsurgeon_lite.graph.schemas import allowed_types, allows, variable_at
 from onnxsurgeon_lite.model import plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 

@@ -9,9 +9,18 @@ from itertools import chain
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError, GraphError, UsageError
-from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import GraphIndex, function_path, node_id, opset_versions
-from onnxsurgeon_lite.graph.schemas import checked, constant_of, variable_at
+from onnxsurgeon_lite.graph import (
+    FUNCTION,
+    GraphIndex,
+    InnerGraph,
+    checked,
+    constant_of,
+    function_of,
+    function_path,
+    node_id,
+    opset_versions,
+    variable_at,
+)
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
 from onnxsurgeon_lite.model import FunctionKey, Model, function_key, is_standard, walk
 from onnxsurgeon_lite.surgery.precision.operators import (

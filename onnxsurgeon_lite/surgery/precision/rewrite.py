@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph import GraphIndex, opset_versions
 from onnxsurgeon_lite.model import Model, assign, copied, drop, is_standard
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names

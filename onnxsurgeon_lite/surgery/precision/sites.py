@@ -6,7 +6,7 @@ from itertools import chain
 
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.surgery.precision.operators import Schema
 

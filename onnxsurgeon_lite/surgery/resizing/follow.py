@@ -13,9 +13,7 @@ from math import prod
 from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, require_known
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, known_size
-from onnxsurgeon_lite.graph.schemas import held
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph import GraphIndex, dims_of, held, known_size, shape_text
 from onnxsurgeon_lite.model import Model, function_key, is_external
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.resizing.inference import MOST_ELEMENTS

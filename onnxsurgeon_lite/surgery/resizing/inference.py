@@ -14,9 +14,7 @@ from functools import cached_property
 import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper
 
-from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import dims_of, fixed_shape, sizes_in
-from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph import RejectedError, dims_of, fixed_shape, native, sizes_in
 from onnxsurgeon_lite.model import copied, integer, is_standard, walk
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, in_range, varies
 from onnxsurgeon_lite.surgery.shape_values import is_known, shape_values

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto
 
-from onnxsurgeon_lite.graph.index import described, node_id
+from onnxsurgeon_lite.graph import described, node_id
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, ratio, varies
 from onnxsurgeon_lite.tensors.dtypes import Array

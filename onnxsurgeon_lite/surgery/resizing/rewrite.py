@@ -10,7 +10,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph.index import dims_of, onnx_opset
+from onnxsurgeon_lite.graph import dims_of, onnx_opset
 from onnxsurgeon_lite.model import Model, assign, attributes_of, drop, walk
 from onnxsurgeon_lite.surgery.edits import defined, fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State

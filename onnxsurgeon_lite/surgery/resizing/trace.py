@@ -21,10 +21,16 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
-from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import NodeRow, NodeTable
+from onnxsurgeon_lite.graph import (
+    FUNCTION,
+    GraphIndex,
+    NodeRow,
+    NodeTable,
+    bound_nodes,
+    constant_of,
+    dims_of,
+    opset_versions,
+)
 from onnxsurgeon_lite.model import (
     Model,
     assign,

@@ -7,8 +7,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import every_read
+from onnxsurgeon_lite.graph import constant_of, every_read
 from onnxsurgeon_lite.model import Model, copied, integer, operand
 from onnxsurgeon_lite.surgery.resizing.inference import (
     InferenceFailed,

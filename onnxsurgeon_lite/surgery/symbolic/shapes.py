@@ -12,19 +12,19 @@ from weakref import WeakKeyDictionary
 
 from onnx import GraphProto, NodeProto, TensorProto, TensorShapeProto, TypeProto
 
-from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declare_anew, declared_types
-from onnxsurgeon_lite.graph.index import (
+from onnxsurgeon_lite.graph import (
+    FEW,
     MADE_UP,
     GraphIndex,
+    RejectedError,
+    constant_of,
     dims_of,
     has_shape,
+    native,
     serialized_part,
     tensor_type,
 )
-from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import FEW
+from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declare_anew, declared_types
 from onnxsurgeon_lite.model import by_name, copied, declare, drop, is_external, is_standard
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,

@@ -12,8 +12,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import dims_of
-from onnxsurgeon_lite.graph.schemas import RANDOM
+from onnxsurgeon_lite.graph import RANDOM, dims_of
 from onnxsurgeon_lite.model import copied, integer, is_standard, scan_layout, walk
 from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.surgery.gradients.expansion import written

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.table import every_read
-from onnxsurgeon_lite.graph.text import operator_text
+from onnxsurgeon_lite.graph import every_read, operator_text
 from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.bodies import through_if, through_loop
