@@ -92,7 +92,7 @@ def convert(
         index = call.index(model)
         kept = _kept(keep, {})
         if goal is None:
-            from onnxsurgeon_lite.debug.conversion.convert import converted
+            from onnxsurgeon_lite.debug.conversion.guard import converted
 
             return call.done(converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
@@ -186,7 +186,7 @@ def _kept(keep: str | Sequence[str], bits: dict[str, int]) -> tuple[str, ...]:
 
 def _guarded(guard: "Guard") -> "Conversion":
     """Convert with the nodes kept that the goal needs; prove it by a simulation, and by a run."""
-    from onnxsurgeon_lite.debug.conversion.convert import converted
+    from onnxsurgeon_lite.debug.conversion.guard import converted
 
     # the fewest nodes that the goal needs, then the model with these, then a run of it
     chosen, excess, measured = guard.kept()

@@ -18,8 +18,7 @@ from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, settings_
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.reduction.asking import Questions
-    from onnxsurgeon_lite.debug.reduction.conditions import Ask, Fails
-    from onnxsurgeon_lite.debug.reduction.failing import Failing
+    from onnxsurgeon_lite.debug.reduction.conditions import Ask, Failing, Fails
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
     from onnxsurgeon_lite.debug.reduction.shrinking import Shrinking
     from onnxsurgeon_lite.graph import GraphIndex
@@ -88,7 +87,7 @@ def reduce(
     """
     with Call(opt=opt, force=force, jobs=jobs, **how) as call:
         from onnxsurgeon_lite.debug.reduction import asking, conditions, folder, shrinking
-        from onnxsurgeon_lite.debug.reduction.failing import MANY, Failing, SeenValues
+        from onnxsurgeon_lite.debug.reduction.conditions import MANY, Failing, SeenValues
         from onnxsurgeon_lite.graph.summary import model_text
         from onnxsurgeon_lite.model import require_replaceable
 

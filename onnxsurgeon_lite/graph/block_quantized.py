@@ -13,10 +13,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, constant_of, grid_of, limits_of
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import attributes_of, operand
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, bits_of, is_float, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, bits_of, is_float, largest, wide
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.in_file import Rows, rows_at_a_time, whole
-from onnxsurgeon_lite.tensors.narrow import largest
 
 PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
 BITS = (2, 4, 8)

@@ -110,10 +110,12 @@ def summarize(model: Model) -> ModelSummary:
     graphs = list(walk.graphs(proto))
     inputs = [ValueSummary(v.name, type_text(v.type), "input") for v in proto.graph.input]
     outputs = [ValueSummary(v.name, type_text(v.type), is_output=True) for v in proto.graph.output]
+    # weights and nodes of all bodies; nodes of functions, too
     weights = list(walk.initializers(proto))
     nodes = list(walk.nodes(walk.holders(proto)))
     ops = Counter(operator_text(node.domain, node.op_type) for node in nodes)
     symbols = symbols_of(proto.graph.input)
+    # what the header says, then the graph, then what is counted
     return ModelSummary(
         path=str(model.path or ""),
         ir_version=proto.ir_version,
@@ -137,6 +139,7 @@ def summarize(model: Model) -> ModelSummary:
 
 def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
     node = index.nodes[position]
+    # what it reads besides is captured by its bodies
     direct = set(node.input)
     origin = index.origins[position]
     return NodeSummary(

@@ -27,10 +27,10 @@ from onnxsurgeon_lite.tensors.dtypes import (
     arrays_in,
     is_array,
     is_float,
+    largest,
 )
 from onnxsurgeon_lite.tensors.grid import Grid, is_biased
 from onnxsurgeon_lite.tensors.metrics import SHOWN
-from onnxsurgeon_lite.tensors.narrow import largest
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}

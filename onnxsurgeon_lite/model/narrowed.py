@@ -12,8 +12,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.model import Model, is_external, refer
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import DType
-from onnxsurgeon_lite.tensors.narrow import narrowed
+from onnxsurgeon_lite.tensors.dtypes import DType, narrowed
 
 _THREADS = 2
 

@@ -356,16 +356,19 @@ def _gather(
 ) -> list[Path]:
     """Write the bytes of every large initializer, and of all external tensors, to data files."""
     location = layout.location or path.name.removesuffix(".onnx") + ".data"
+    # external tensors of attributes, too
     found = large_initializers(proto)
     found += [
         t
         for t in walk.attribute_tensors(proto)
         if is_external(t) and model.span(t)[0].location is not None
     ]
+    # small ones go into the model
     large = [t for t in found if _length(model, t) >= layout.min_size]
     if len(large) < len(found):
         small = (t for t in found if is_external(t) and _length(model, t) < layout.min_size)
         model.fill(t for t in small if model.span(t)[0].location is not None)
+    # which tensor is in which file, and where
     shards = Shards(model, large, replace(layout, location=location))
     targets = []
     for name in shards.files if large else ():
@@ -376,6 +379,7 @@ def _gather(
             _require_replaceable(targets[-1], path, force)
         with staging.open(targets[-1], parents=True) as out:
             shards.write(name, out)
+    # references last: until then tensors are read from where they were
     shards.refer()
     return targets
 

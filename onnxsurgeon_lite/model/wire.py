@@ -244,6 +244,7 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
                 raise _MalformedError(
                     f"a tensor at byte {start} needs {size} bytes, {end - at} are left"
                 )
+            # the numbers, or where they are in another file
             if number in _PAYLOADS:
                 fields.payloads.append((number, field_start, at, stop))
                 fields.usual &= _is_usual(field_start, tag_end, at)
@@ -253,12 +254,14 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
                 fields.entries[key] = value
             at = stop
         elif tag == _DATA_TYPE << 3 | _VARINT:
+            # what is known of the numbers
             fields.data_type, at = _varint(source, at, end)
         elif tag == _DATA_LOCATION << 3 | _VARINT:
             location, at = _varint(source, at, end)
             fields.external = bool(location)
             fields.references.append((field_start, at))
         else:
+            # names, sizes, documentation
             at = _skip(source, tag, at, end)
     return fields
 

@@ -99,8 +99,10 @@ class BatchOutputs:
                 "no outputs are numbered like boxes.0, boxes.1",
                 "give groups: boxes=OUTPUT,OUTPUT; or name the outputs first: onnxdbg edit name-outputs",
             )
+        # 1. all outputs exist
         named = chain.from_iterable(groups.values())
         require_known(named, index.outputs, "the model", "output")
+        # 2. each group has one of each image
         lengths = {group: len(names) for group, names in groups.items()}
         if len(set(lengths.values())) > 1 or 0 in lengths.values():
             shown = ", ".join(f"{group!r} {length}" for group, length in lengths.items())
@@ -108,11 +110,13 @@ class BatchOutputs:
                 f"the groups have different numbers of images: {shown}",
                 "list one output of each image in every group",
             )
+        # 3. the new names are free
         for name in chain(groups, [self.count]):
             if name in index:
                 raise UsageError(
                     f"value {name!r} exists already", "choose another name: NEW=OUTPUT,OUTPUT"
                 )
+        # 4. what fills up belongs to a group
         for name in self.fill:
             if name not in groups:
                 raise UsageError(

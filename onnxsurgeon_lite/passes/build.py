@@ -74,6 +74,7 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
     graph = result.graph
     index = GraphIndex.of(result)
     for name, given in files.items():
+        # a constant that nothing reads is a slip
         if name not in index.inputs and name not in index.consumers and name not in index.outputs:
             known = dict.fromkeys(chain(index.inputs, index.consumers))
             raise UnknownNameError(name, f"graph {graph.name!r}", known)
@@ -83,6 +84,7 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
         else:
             path = Path(given)
             tensor = _tensor(result, name, path)
+        # one for a declared input takes its place
         declared = index.inputs.get(name)
         if declared is not None:
             _require_fit(tensor, declared.type, path)

@@ -59,6 +59,7 @@ class SetType:
         result = model.copy()
         changes = []
         known = list(index.inputs) + list(index.outputs)
+        # names and globs -> each input or output alone
         wanted = {
             name: data_type_named(dtype)
             for given, dtype in self.types.items()
@@ -69,6 +70,7 @@ class SetType:
             old = declared.type.tensor_type.elem_type
             if not old:
                 raise EditError(f"{name!r} is not a tensor: it has no dtype")
+            # nothing to convert
             if old == data_type:
                 continue
             self._convert(result, declared, data_type, name in index.inputs)

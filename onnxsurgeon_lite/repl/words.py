@@ -73,6 +73,7 @@ def split(line: str, names: Collection[str] = ()) -> list[str]:
     quote = ""
     closing = list[str]()
     for place, character in enumerate(line):
+        # what is quoted or in brackets separates nothing
         if quote:
             quote = "" if character == quote else quote
         elif character in "'\"":
@@ -84,6 +85,7 @@ def split(line: str, names: Collection[str] = ()) -> list[str]:
         elif place in separators and not closing:
             parts.append(line[start:place])
             start = place + 1
+    # not closed: one part
     if quote or closing:
         return [line]
     return [part.strip() for part in (*parts, line[start:]) if part.strip()]

@@ -19,9 +19,8 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.judge import PROVES_LITTLE
 from onnxsurgeon_lite.names import command, counted, first, joined
 from onnxsurgeon_lite.report.metrics import explain, measured, numbers
-from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
+from onnxsurgeon_lite.report.plain import Columns, Rows, Whole, out, say_all, show_notes, table
 from onnxsurgeon_lite.report.ranking import blame_lines
-from onnxsurgeon_lite.report.tables import Columns, Rows, table
 from onnxsurgeon_lite.tensors.comparison import Comparison, gap, texts, verdict
 from onnxsurgeon_lite.tensors.metrics import number_text
 
@@ -90,6 +89,7 @@ def bisection_lines(result: BisectResult, verbose: bool, every_metric: bool) -> 
     yield from (f"{finding.verdict}: {finding.because}" for finding in result.findings)
     if result.samples is not None and result.verdict == "mismatch":
         yield from _samples(result.samples)
+    # one culprit is explained, or all
     culprits = list(_all(result.culprits))
     for culprit in culprits if verbose else culprits[:1]:
         if len(culprits) > 1:
@@ -97,6 +97,7 @@ def bisection_lines(result: BisectResult, verbose: bool, every_metric: bool) -> 
         yield from _details(culprit, verbose, every_metric, result.has_factory)
     if len(culprits) > 1 and not verbose:
         yield "  (--verbose shows the same of every culprit)"
+    # then what was cleared, and what else is known of the outputs
     yield from _cleared(result.cleared, verbose)
     if result.beside_eager:
         yield "how far the compiled module and the export are from the eager module:"
@@ -107,6 +108,7 @@ def bisection_lines(result: BisectResult, verbose: bool, every_metric: bool) -> 
     if result.elsewhere:
         names = joined(result.elsewhere[:_NAMED])
         yield f"  mismatching too, and not downstream of it: {names}"
+    # what the search took
     if verbose:
         sessions = counted(result.sessions, "session")
         yield f"  {result.compared} values compared in {sessions}{_LOOKS[result.look]}"

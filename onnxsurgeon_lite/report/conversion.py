@@ -1,9 +1,8 @@
 """`convert`: what the terminal and the page show of it."""
 
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Introduced, Kept
-from onnxsurgeon_lite.report.plain import say
+from onnxsurgeon_lite.report.plain import Columns, Rows, say, show_rows
 from onnxsurgeon_lite.report.ranking import ID, NODE, PLACE
-from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 _BAR = 30  # characters

@@ -14,9 +14,9 @@ from onnxsurgeon_lite.report.plain import (
     show_graph,
     show_notes,
     show_planned,
+    show_table,
     show_written,
 )
-from onnxsurgeon_lite.report.tables import show_table
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model.storage import Collected, Manifest, Moved, StoredTensor, Stripped

@@ -8,8 +8,7 @@ from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
 from onnxsurgeon_lite.matching.weights import Weight, WeightsResult
 from onnxsurgeon_lite.names import counted, shown
 from onnxsurgeon_lite.report.metrics import explain
-from onnxsurgeon_lite.report.plain import say, say_all
-from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
+from onnxsurgeon_lite.report.plain import Columns, Rows, say, say_all, show_rows
 
 _SHOWN = 40
 

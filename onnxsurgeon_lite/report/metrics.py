@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.names import counted, joined
-from onnxsurgeon_lite.report.plain import say, say_all, show_notes
-from onnxsurgeon_lite.report.tables import Columns, Rows, T, show_rows, show_table
+from onnxsurgeon_lite.report.plain import (
+    Columns,
+    Rows,
+    T,
+    say,
+    say_all,
+    show_notes,
+    show_rows,
+    show_table,
+)
 from onnxsurgeon_lite.tensors.comparison import Comparison, gap, texts, titles, verdict
 from onnxsurgeon_lite.tensors.metrics import number_text
 
@@ -179,21 +187,25 @@ def show_samples(result: SampleComparison, every_metric: bool = False) -> None:
     Args:
         every_metric: explain every one of the worst.
     """
+    # 1. the verdict
     count = counted(result.total, "sample")
     fails = f"MISMATCH in {len(result.failing)} of {count}" if result.failing else f"{count}: match"
     say(fails if result.failing or result.match else f"MISMATCH over {count}")
     if result.worst and (found := result.worst[0].found) is not None:
         say_all(unproved(found))
+    # 2. the number that was asked for
     if (metric := result.metric) is not None:
         whole = "of all samples" if metric.whole else "largest of a sample"
         limit = number_text(metric.limit, 4)
         say(f"{metric.name}: {number_text(metric.value, 4)} ({whole}), {limit} is allowed")
+    # 3. the distribution of each output
     rows = []
     for name, v in result.values.items():
         quantiles = map(_short, (v.median, v.q90, v.q99, v.largest))
         rows.append((name, f"{v.failing} of {v.samples}", *quantiles))
     if rows:
         show_table(["max abs of", "fails", "median", "90%", "99%", "largest"], rows)
+    # 4. the worst samples, explained
     wrong = [outcome for outcome in result.worst if not outcome.match]
     if wrong:
         say(f"failing: {numbers(result.failing)}")

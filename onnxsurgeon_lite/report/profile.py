@@ -15,8 +15,17 @@ from onnxsurgeon_lite.debug.profiling.result import (
     TimeChange,
 )
 from onnxsurgeon_lite.names import first, shown
-from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
-from onnxsurgeon_lite.report.tables import Cell, Columns, Rows, T, show_rows
+from onnxsurgeon_lite.report.plain import (
+    Cell,
+    Columns,
+    Rows,
+    T,
+    out,
+    say,
+    show_notes,
+    show_rows,
+    size_text,
+)
 from onnxsurgeon_lite.search.grouping import groups
 
 _SHOWN = 12

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.names import joined, shown
-from onnxsurgeon_lite.report.plain import out, say_all, size_text
-from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
+from onnxsurgeon_lite.report.plain import Columns, Rows, out, say_all, show_rows, size_text
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 from onnxsurgeon_lite.matching.suite import SuiteOutcome, SuiteResult
 from onnxsurgeon_lite.names import counted, shown
 from onnxsurgeon_lite.report.metrics import explain
-from onnxsurgeon_lite.report.plain import out, say, say_all
-from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.report.plain import out, say, say_all, show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 # XML 1.0 has no control characters but these

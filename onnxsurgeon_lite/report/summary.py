@@ -11,8 +11,7 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.matching.stages import PackageSummary
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import out, say, size_text
-from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows, show_table
+from onnxsurgeon_lite.report.plain import Columns, Rows, out, say, show_rows, show_table, size_text
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.metrics import number_text
 from onnxsurgeon_lite.tensors.statistics import Distribution

@@ -230,6 +230,7 @@ def check_feed(index: GraphIndex, name: str, value: object, option: str = "--fee
 
 def _check_feed(declared: ValueInfoProto, array: Array, option: str) -> None:
     kind = declared.type.tensor_type
+    # a sequence, or nothing is declared
     if not kind.elem_type:
         return
     given = dtypes.data_type_of_numpy(array.dtype)
@@ -242,6 +243,7 @@ def _check_feed(declared: ValueInfoProto, array: Array, option: str) -> None:
     dims = sizes_in(declared.type)
     if dims is None:
         return
+    # a size that is not declared fits any
     fits = len(dims) == array.ndim and all(
         d is None or d == size for d, size in zip(dims, array.shape, strict=True)
     )

@@ -1,7 +1,8 @@
 """Convert `TensorProto` and raw bytes to numpy and back, for every ONNX dtype.
 
 bfloat16, float8, float4, int4 and int2 are numpy arrays of the ml_dtypes types. Raw bytes are as in `raw_data`:
-little-endian, sub-byte elements packed from the low bits up.
+little-endian, sub-byte elements packed from the low bits up. float32 is rounded to a narrower float dtype as converted
+models hold their constants.
 """
 
 import functools
@@ -12,7 +13,7 @@ from typing import Any, TypeGuard
 import ml_dtypes
 import numpy as np
 import onnx
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
@@ -261,3 +262,33 @@ def from_array(array: Array, name: str = "") -> TensorProto:
     return TensorProto(
         name=name, data_type=_NUMBERS[array.dtype], dims=array.shape, raw_data=encode(array)
     )
+
+
+def largest(dtype: DType) -> float:
+    """Return the largest finite number of a float dtype."""
+    return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+
+
+def eps(dtype: DType) -> float:
+    """Return how far the next number after 1 is in a float dtype."""
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def spacing(array: ArrayLike, dtype: DType) -> Wide:
+    """Return how far neighbors are in a dtype, at each of some numbers: 1 for integers."""
+    if not is_float(dtype):
+        return np.ones(())
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    exponents = np.maximum(np.frexp(array)[1] - 1, info.minexp)
+    return np.asarray(np.ldexp(1.0, exponents - info.nmant))
+
+
+def narrowed(array: Array, dtype: DType) -> Array:
+    """Return float32 numbers in another dtype: to nearest, ties to even, subnormals kept.
+
+    A finite number beyond the largest becomes the largest, of its sign; Inf and NaN stay.
+    """
+    limit = np.float32(largest(dtype))
+    if array.size and not -limit <= array.min() <= array.max() <= limit:  # NaN, too
+        array = np.where(np.isfinite(array), np.clip(array, -limit, limit), array)
+    return array.astype(dtype)

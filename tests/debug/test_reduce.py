@@ -20,8 +20,14 @@ from kit.planted import FAILURES, MODULE
 from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.reduction import shrinking
 from onnxsurgeon_lite.debug.reduction.asking import Questions
-from onnxsurgeon_lite.debug.reduction.conditions import Condition, FailingProgram, Reason, alike
-from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
+from onnxsurgeon_lite.debug.reduction.conditions import (
+    Condition,
+    Failing,
+    FailingProgram,
+    Reason,
+    SeenValues,
+    alike,
+)
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.session import Runtime

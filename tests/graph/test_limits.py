@@ -19,8 +19,7 @@ from onnx import SequenceProto, TensorProto, helper, numpy_helper, parser
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Model, load
 from onnxsurgeon_lite.debug.journal import Journal
-from onnxsurgeon_lite.debug.reduction.conditions import alike
-from onnxsurgeon_lite.debug.reduction.failing import Failing
+from onnxsurgeon_lite.debug.reduction.conditions import Failing, alike
 from onnxsurgeon_lite.errors import (
     EditError,
     GraphError,

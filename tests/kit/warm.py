@@ -18,7 +18,7 @@ import json, os, sys, traceback
 import onnxdbg, onnxsurgeon_lite.cli.app
 from onnxsurgeon_lite.api import bisecting, edit, look, run
 from onnxsurgeon_lite.matching import suite
-from onnxsurgeon_lite.report import tables
+from onnxsurgeon_lite.report import plain
 for line in sys.stdin:
     words, folder, said = json.loads(line)
     process = os.fork()

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from kit import FIXTURES
 from onnxsurgeon_lite import compare
 from onnxsurgeon_lite.debug.result import Finding, in_order
-from onnxsurgeon_lite.report.tables import table
+from onnxsurgeon_lite.report.plain import table
 from onnxsurgeon_lite.tensors.comparison import gap, texts, titles
 from onnxsurgeon_lite.tensors.metrics import METRICS, SHOWN
 

@@ -31,12 +31,12 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValues,
     Shape,
     Stored,
+    eps,
     is_array,
     is_float,
     types_of,
     wide,
 )
-from onnxsurgeon_lite.tensors.narrow import eps
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _LACKING = 8  # reported names

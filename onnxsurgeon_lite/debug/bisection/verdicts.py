@@ -22,6 +22,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValues,
     Shape,
     by_channel,
+    eps,
     has_floats,
     is_array,
     is_float,
@@ -30,7 +31,6 @@ from onnxsurgeon_lite.tensors.dtypes import (
     wide,
 )
 from onnxsurgeon_lite.tensors.grid import is_biased
-from onnxsurgeon_lite.tensors.narrow import eps
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""

@@ -18,9 +18,9 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Shape,
     data_type_of_numpy,
     has_floats,
+    largest,
     wide,
 )
-from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]
 Offsets = NDArray[np.intp]

@@ -24,8 +24,7 @@ from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.precision import Plan, Site
 from onnxsurgeon_lite.surgery.precision.losses import loss
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, Wide
-from onnxsurgeon_lite.tensors.narrow import largest
+from onnxsurgeon_lite.tensors.dtypes import Array, Wide, largest
 
 Slopes = Mapping[str, Term]
 """Value -> the gradient of a sum of all outputs by it, each element with a random sign.

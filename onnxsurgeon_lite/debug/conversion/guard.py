@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
-from onnxsurgeon_lite.debug.conversion.result import Introduced
+from onnxsurgeon_lite.debug.conversion.result import Conversion, Introduced, Kept
 from onnxsurgeon_lite.debug.conversion.simulation import Simulating
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.graph import GraphIndex
@@ -25,12 +25,11 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.surgery.inlining import inline
-from onnxsurgeon_lite.surgery.precision import EXACT, Plan, PrecisionStep, Site
-from onnxsurgeon_lite.surgery.precision.losses import extremes
+from onnxsurgeon_lite.surgery.precision import EXACT, Plan, PrecisionStep, Rewriting, Site
+from onnxsurgeon_lite.surgery.precision.losses import casts, constant_notes, extremes, left_notes
 from onnxsurgeon_lite.surgery.precision.plan import NARROW, plan_of
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.narrow import largest
+from onnxsurgeon_lite.tensors.dtypes import RunValue, largest
 
 Run = Callable[[Feeds], dict[str, RunValue]]
 _SMALL = 64 << 20  # bytes of a model
@@ -248,3 +247,29 @@ def _introduced(
         node.doc_string in kept,
         place,
     )
+
+
+def converted(model: Model, to: str, keep: tuple[str, ...], io: bool) -> Conversion:
+    """Return the model in half precision."""
+    result = model.copy()
+    # a plan decides for each node; the notes are about the model before it is rewritten
+    plan = plan_of(result, to, keep, io)
+    notes = [*constant_notes(plan, result), *left_notes(plan)]
+    kept = kept_nodes(plan)
+    count = sum(step.kind != "none" for step in plan.steps())
+    Rewriting(plan, result).run()
+    share = embedded_size(result) / embedded_size(model)
+    added = casts(result) - casts(model)
+    return Conversion(result, to, count, kept, added, share).with_told(notes)
+
+
+def kept_nodes(plan: Plan) -> list[Kept]:
+    """Return the nodes that stay in float32."""
+    found = []
+    for scope in plan.scopes():
+        places = Provenances([step.node for step in scope.steps], {})
+        for number, step in enumerate(scope.steps):
+            if step.kind == "wide":
+                node, why = step.node, step.why or "between others"
+                found.append(Kept(step.id, node.name, node.op_type, why, str(places[number])))
+    return found

@@ -20,9 +20,8 @@ from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import fresh, importing, settle, value_names
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Wide
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Wide, largest, narrowed
 from onnxsurgeon_lite.tensors.in_file import Rows
-from onnxsurgeon_lite.tensors.narrow import largest, narrowed
 
 _BLOCK = 32  # rows that have one scale
 _STEP = 4 * _BLOCK  # rows that are read together, at least: their zero points fill whole bytes

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.surgery.precision import (
     Site,
 )
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.narrow import narrowed
+from onnxsurgeon_lite.tensors.dtypes import narrowed
 
 
 class Simulating(Rewriting):

@@ -83,6 +83,7 @@ def leave_one_out(
             "no layer of the model is between DequantizeLinear and QuantizeLinear",
             "give a model in the QDQ format: quantize_static(..., quant_format=QuantFormat.QDQ)",
         )
+    # each layer alone in float: what the outputs gain
     before = parts.output_db(())
     found = []
     for number, position in enumerate(parts.layers):
@@ -92,6 +93,7 @@ def leave_one_out(
         gain = after - before
         found.append(LeftOut(f"@{position}", node.name, node.op_type, after, gain, place))
     found.sort(key=lambda layer: -layer.output_db)
+    # with a goal: the fewest layers that reach it
     if wanted is None:
         return LeaveOneOut(found, before)
     exclude, reached = _reaching(parts, found, wanted, before)

@@ -8,8 +8,7 @@ from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
 
-from onnxsurgeon_lite.debug.reduction.conditions import Ask, Reason
-from onnxsurgeon_lite.debug.reduction.failing import Failing
+from onnxsurgeon_lite.debug.reduction.conditions import Ask, Failing, Reason
 from onnxsurgeon_lite.errors import UsageError
 
 _Answer = tuple[Reason | None, int]

@@ -9,7 +9,7 @@ from itertools import chain, repeat
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
+from onnxsurgeon_lite.debug.reduction.conditions import Failing, SeenValues
 from onnxsurgeon_lite.errors import EditError, ShapeError, SurgeonError
 from onnxsurgeon_lite.graph import GraphIndex, schema_of
 from onnxsurgeon_lite.model import walk

@@ -11,11 +11,12 @@ from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.reduction.conditions import (
     Ask,
     Condition,
+    Extent,
+    Failing,
     FailingProgram,
     Reason,
     another,
 )
-from onnxsurgeon_lite.debug.reduction.failing import Extent, Failing
 from onnxsurgeon_lite.model import Model, movable, save
 from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe

@@ -9,7 +9,7 @@ from math import inf
 
 from onnxsurgeon_lite.debug.journal import Journal
 from onnxsurgeon_lite.debug.reduction.asking import Questions
-from onnxsurgeon_lite.debug.reduction.conditions import Reason
+from onnxsurgeon_lite.debug.reduction.conditions import Failing, Reason, SeenValues
 from onnxsurgeon_lite.debug.reduction.edits import (
     BYPASSED,
     DETAILS,
@@ -25,7 +25,6 @@ from onnxsurgeon_lite.debug.reduction.edits import (
     opened,
     operated,
 )
-from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.errors import OutOfTime, SurgeonError
 from onnxsurgeon_lite.search.subsets import shortest_run, smallest
 

@@ -52,6 +52,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
     for argument in split_names(index, arguments):
         argument = as_called(index, argument) if inner else argument
         inside = None if argument in index else BodyName.of(argument)
+        # the main graph, or a body where that is allowed
         if inside is None:
             selection.names += _values(index, argument, selection.notes)
         elif inner:
@@ -269,6 +270,7 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     kind, _, pattern = argument.partition(":")
     origins = index.origins
     known = set[str]()
+    # known: what could be meant, if nothing is found
     match kind:
         case "scope":
             found = origins.in_scope(pattern)

@@ -20,10 +20,9 @@ from onnxsurgeon_lite.matching.weights.pieces import in_a_row
 from onnxsurgeon_lite.model.messages import integer, operand
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, is_float, rms, wide
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Wide, is_float, rms, spacing, wide
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.in_file import Rows
-from onnxsurgeon_lite.tensors.narrow import spacing
 
 Single = NDArray[np.float32]
 

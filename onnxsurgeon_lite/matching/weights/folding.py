@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors.dtypes import Array, DType, by_channel, wide
-from onnxsurgeon_lite.tensors.narrow import eps
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, by_channel, eps, wide
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Floats = NDArray[np.float64]

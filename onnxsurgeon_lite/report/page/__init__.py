@@ -9,7 +9,7 @@ from typing import cast
 
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import Page
-from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.report.page.measures import Sight
 from onnxsurgeon_lite.shown import Shown, versions
 
 __all__ = ["Page", "Sight", "page_of"]

@@ -16,10 +16,9 @@ from onnxsurgeon_lite.report.bisection import (
     values,
 )
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import node_of, table
-from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.report.page.measures import Sight, node_of, table
 from onnxsurgeon_lite.report.page.tensors import tensor_part
-from onnxsurgeon_lite.report.tables import Rows
+from onnxsurgeon_lite.report.plain import Rows
 
 _STATES: dict[str, data.State] = {
     "agrees": "agrees",

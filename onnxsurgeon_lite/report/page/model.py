@@ -7,8 +7,7 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import NodeNumber, marks_of, of_nodes, table
-from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.report.page.measures import NodeNumber, Sight, marks_of, of_nodes, table
 from onnxsurgeon_lite.report.profile import placed, providers
 from onnxsurgeon_lite.report.summary import counts, ends
 from onnxsurgeon_lite.shown import Shown

@@ -9,9 +9,8 @@ from onnxsurgeon_lite.debug.profiling.result import (
     ProfiledNode,
 )
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import NodeNumber, marks_of, of_nodes, table
-from onnxsurgeon_lite.report.page.sight import Sight
-from onnxsurgeon_lite.report.plain import size_text
+from onnxsurgeon_lite.report.page.measures import NodeNumber, Sight, marks_of, of_nodes, table
+from onnxsurgeon_lite.report.plain import Columns, Rows, size_text
 from onnxsurgeon_lite.report.profile import (
     changes,
     drawn_at,
@@ -20,7 +19,6 @@ from onnxsurgeon_lite.report.profile import (
     operators,
     ratio,
 )
-from onnxsurgeon_lite.report.tables import Columns, Rows
 
 
 def page(result: Profile, sight: Sight) -> data.Page:

@@ -12,8 +12,7 @@ from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.report import ranking
 from onnxsurgeon_lite.report.conversion import introduced, kept, tried
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import NodeNumber, marks_of, of_nodes, table
-from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.report.page.measures import NodeNumber, Sight, marks_of, of_nodes, table
 from onnxsurgeon_lite.report.plain import size_text
 from onnxsurgeon_lite.tensors.metrics import number_text
 

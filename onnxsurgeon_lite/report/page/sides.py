@@ -12,9 +12,8 @@ from onnxsurgeon_lite.report.differences import change_texts, line_of, only_text
 from onnxsurgeon_lite.report.matching import matched
 from onnxsurgeon_lite.report.metrics import Compared, measured, tensors
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import against_references, marks_of, table
-from onnxsurgeon_lite.report.page.sight import Sight
-from onnxsurgeon_lite.report.tables import Columns, Rows
+from onnxsurgeon_lite.report.page.measures import Sight, against_references, marks_of, table
+from onnxsurgeon_lite.report.plain import Columns, Rows
 from onnxsurgeon_lite.tensors.comparison import gap, verdict
 
 if TYPE_CHECKING:

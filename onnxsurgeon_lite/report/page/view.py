@@ -20,9 +20,14 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node
 from onnxsurgeon_lite.report.page.graph import graph_parts
-from onnxsurgeon_lite.report.page.measures import NodeNumber, node_of, of_nodes, position_of
+from onnxsurgeon_lite.report.page.measures import (
+    NodeNumber,
+    node_of,
+    of_nodes,
+    position_of,
+    title_of,
+)
 from onnxsurgeon_lite.report.page.server import PageServer
-from onnxsurgeon_lite.report.page.sight import title_of
 from onnxsurgeon_lite.report.page.tensors import tensor_part
 from onnxsurgeon_lite.report.plain import note, out, stdout
 from onnxsurgeon_lite.runtime.choice import runtime_of

@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto  # noqa: E402
 
 from onnxsurgeon_lite.errors import SurgeonError  # noqa: E402
-from onnxsurgeon_lite.model import entries, external_tensors
+from onnxsurgeon_lite.model import entries, external_tensors  # noqa: E402
 from onnxsurgeon_lite.runtime.backends import backend  # noqa: E402
 from onnxsurgeon_lite.runtime.protocol import Backend  # noqa: E402
 from onnxsurgeon_lite.tensors import dtypes  # noqa: E402

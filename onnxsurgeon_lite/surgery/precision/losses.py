@@ -11,8 +11,8 @@ from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.precision.plan import Plan
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import largest_of
+from onnxsurgeon_lite.tensors.dtypes import largest, narrowed
 from onnxsurgeon_lite.tensors.in_file import whole
-from onnxsurgeon_lite.tensors.narrow import largest, narrowed
 
 _SMALL = 4096  # elements: of a larger tensor, some numbers always vanish
 

@@ -149,6 +149,7 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             "give a file or folder that is there; onnxdbg record MODEL -o REFERENCES stores some",
         )
     require_regular(path)
+    # one tensor, many by name, or the format of another tool
     match path.suffix:
         case ".npz":
             return ReferenceSet(place, _npz_entries(path))
@@ -167,6 +168,7 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return ReferenceSet(place, _adapter_entries(path))
         case ".etdp":
             return open_etdump(path, sample, _raw_entry)
+    # a user's own reader
     return _open_by_suffix(path)
 
 
