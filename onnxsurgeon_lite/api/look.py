@@ -18,7 +18,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError, UsageError
-from onnxsurgeon_lite.model import by_name
+from onnxsurgeon_lite.model import by_name, loaded, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +100,6 @@ def inspect(
         from onnxsurgeon_lite.graph import enter
         from onnxsurgeon_lite.graph import summary as inspecting
         from onnxsurgeon_lite.graph.selecting.select import select_node, select_values
-        from onnxsurgeon_lite.model import loaded
 
         # of several models in a folder, what they do for each other
         asked = node or value or ops or tree or html or placement or optimized
@@ -220,8 +219,6 @@ def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distri
     tensors: list[tuple[str, Callable[[], RunValue]]]
     # (name, what reads it): one tensor is in memory at a time
     if is_model(source):
-        from onnxsurgeon_lite.model import loaded, walk
-
         model = loaded(cast("ModelLike", source))
         place = str(model.path or "the model")
         tensors = [(t.name, partial(model.array, t)) for t in walk.initializers(model.proto)]
@@ -257,7 +254,6 @@ def text(
         }
     """
     from onnxsurgeon_lite.graph.summary import model_text
-    from onnxsurgeon_lite.model import loaded
 
     with Call(**how):
         if weights is None:
@@ -294,7 +290,6 @@ def check(
         True
     """
     from onnxsurgeon_lite.graph import check as checking
-    from onnxsurgeon_lite.model import loaded
 
     with Call(**how) as call:
         try:
@@ -382,7 +377,6 @@ def diff(
     with Call(opt=opt, html=html, force=force, **how) as call:
         from onnxsurgeon_lite.matching import diff as differing
         from onnxsurgeon_lite.matching.verify import known_feeds
-        from onnxsurgeon_lite.model import loaded
 
         models = loaded(first), loaded(second)
         call.draw(*models)
