@@ -325,24 +325,32 @@ class Observer:
     ) -> dict[str, RunValue]:
         """Run a model made of this model's nodes and weights on these inputs."""
         with self.opened(part, inputs, outputs) as run:
-            return run({})
+            return run({})[0]
 
     @contextmanager
     def opened(
         self, part: ModelProto, inputs: RunValues, outputs: Sequence[str]
-    ) -> Iterator[Callable[[RunValues], dict[str, RunValue]]]:
-        """Open a model made of this model's nodes and weights; yield what runs it with some inputs exchanged."""
+    ) -> Iterator[Callable[..., list[dict[str, RunValue]]]]:
+        """Open a model made of this model's nodes and weights; yield what runs it, each time with other inputs."""
         # names of its own, so that kept values are not replaced
         given = {declared.name: _APART + declared.name for declared in part.graph.input}
         stored = list(given.values())
 
         # further runs exchange some inputs and keep the others
-        def run(instead: RunValues) -> dict[str, RunValue]:
-            others = {name: _APART + _APART + name for name in instead}
-            stored.extend(others.values())
-            for name, value in instead.items():
-                self._put(others[name], value)
-            return self.runtime.run({**given, **others}, outputs).values
+        def run(*several: RunValues) -> list[dict[str, RunValue]]:
+            feeds = list[dict[str, str]]()
+            for number, instead in enumerate(several):
+                others = {name: f"{_APART}{number}{_APART}{name}" for name in instead}
+                stored.extend(others.values())
+                for name, value in instead.items():
+                    self._put(others[name], value)
+                feeds.append({**given, **others})
+            if len(feeds) == 1:  # it says why it fails
+                return [self.runtime.run(feeds[0], outputs).values]
+            made = [values for values in self.runtime.tries(feeds, outputs) if values is not None]
+            if len(made) < len(feeds):
+                raise RuntimeFailure("the runtime fails with some inputs")
+            return made
 
         try:
             for name, place in given.items():
@@ -395,7 +403,7 @@ class Observer:
         """Run a part as `run_part` does, in one session, once for each mapping of further inputs."""
         # inputs of the first run, with which the session opens
         with self.opened(part, {**inputs, **more[0]}, outputs) as run:
-            yield from map(run, more)
+            yield from (run(instead)[0] for instead in more)
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))

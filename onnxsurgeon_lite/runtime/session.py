@@ -354,6 +354,31 @@ class Runtime:
             every = cast(list[list[_Header]], reply["samples"])
             return [dict(self._receive_all(headers)) for headers in every]
 
+    def tries(
+        self, feeds: Sequence[Mapping[str, str]], fetch: Sequence[str]
+    ) -> Iterator[dict[str, RunValue] | None]:
+        """Yield what the open session makes of each set of stored values, as `run` does; None where that fails.
+
+        Raises:
+            RuntimeCrash, RuntimeTimeout: on any of them.
+        """
+        if self.options.runtime != ORT:
+            for given in feeds:
+                try:
+                    yield self.run(given, fetch).values
+                except RuntimeLost:
+                    raise
+                except RuntimeFailure:
+                    yield None
+            return
+        # a request takes longer than a run of a small model, so one is for all
+        limit = self.options.timeout
+        timeout = None if limit is None else limit * len(feeds)
+        with self._child.lock:
+            reply = self._child.ask("tries", (), timeout, tries=list(feeds), fetch=list(fetch))
+            for headers in cast("list[list[_Header] | None]", reply["tries"]):
+                yield None if headers is None else dict(self._receive_all(headers))
+
     def stream(
         self,
         feeds: Named,

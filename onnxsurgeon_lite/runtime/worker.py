@@ -282,6 +282,18 @@ class Worker:
         made = [self._run(given, fetch) for given in fed]
         return {"samples": [self._hold(values, fetch)[0]["values"] for values in made]}, []
 
+    def do_tries(self, tries: list[dict[str, str]], fetch: list[str]) -> Reply:
+        """Run on several sets of stored values; hold what each computes, null for one that fails."""
+        made: list[object] = []
+        for feeds in tries:
+            try:
+                values = self._run({n: self.store[stored] for n, stored in feeds.items()}, fetch)
+            except Exception:  # noqa: BLE001  whatever it is, the others go on
+                made.append(None)
+            else:
+                made.append(self._hold(values, fetch)[0]["values"])
+        return {"tries": made}, []
+
     def _run(self, given: Values, names: list[str]) -> Values:
         if self.session is None:
             raise RuntimeError("no session is open")

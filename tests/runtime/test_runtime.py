@@ -175,3 +175,19 @@ def test_computed_references_keep_their_values_beside_another_search(model_of):
         searched.forget(["a"])
 
         assert not np.any(own.entries["y"].read())
+
+
+@pytest.mark.parametrize("runtime", ["ort", "reference"])
+def test_of_several_runs_in_one_request_those_that_fail_are_none(model_of, runtime):
+    model = model_of("taken (float[4] x, int64[N] at) => (float[N] y) { y = Gather(x, at) }")
+    with Runtime(RuntimeOptions(runtime=runtime)) as session:
+        session.open(model)
+        session.put("x", np.arange(4, dtype=np.float32))
+        for number in (1, 9, 3):  # the second one is out of range
+            session.put(f"at{number}", np.array([number]))
+        feeds = [{"x": "x", "at": f"at{number}"} for number in (1, 9, 3)]
+        first, second, third = session.tries(feeds, ["y"])
+
+    assert first["y"].tolist() == [1]
+    assert second is None
+    assert third["y"].tolist() == [3]

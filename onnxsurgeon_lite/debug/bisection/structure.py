@@ -253,12 +253,12 @@ class Region:
 
     def _agrees(
         self,
-        run: Callable[[RunValues], RunValues],
+        run: Callable[..., Sequence[RunValues]],
         name: str,
         other: Array,
     ) -> bool:
         try:
-            found = run({name: other})[self.value]
+            found = run({name: other})[0][self.value]
         except RuntimeFailure:
             return False
         allowed = self.judge.allowed(self.value, found)

@@ -199,9 +199,11 @@ def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashab
     own, before = operators(nodes), makers(values)
     around = makers(index.read_by(nodes)), operators(set(index.next_to(index.made_by(nodes))))
     made = {index.producer[name] for name in values if name in index.producer}
-    # nodes are put in where two operators meet, or behind one and those before it; else it is the mistake alone
+    # nodes are put in where two operators meet, behind one and those before it, or behind all of a kind
     behind = "behind", before, makers(index.read_by(made))
-    edges: list[Hashable] = [("between", before, own), behind] if hypothesis.length[1] else [()]
+    edges: list[Hashable] = [()]  # else it is the mistake alone
+    if hypothesis.length[1]:
+        edges = [("between", before, own), behind, behind[:2]]
     # branches side by side read one value
     beside = own, frozenset(n for n in index.read_by(nodes) if not place.is_constant(n))
     return nodes, edges + [(own, around), beside]

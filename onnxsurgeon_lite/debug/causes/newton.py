@@ -29,7 +29,6 @@ from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
-    RunValues,
     Wide,
     has_floats,
     is_array,
@@ -40,7 +39,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     wide,
 )
 
-_Run = Callable[[RunValues], dict[str, RunValue]]
+_Run = Callable[..., list[dict[str, RunValue]]]
 
 _MOST = 64  # numbers
 _MOST_RECURRENT = 512
@@ -48,6 +47,7 @@ _SECONDS = 8.0  # for what is recurrent
 _FREE = "free\x02"  # the input that stands for the constant
 _LOOKED_AT = 4096  # numbers of the reference, or as many times the unknowns:
 _EACH = 8
+_HELD = 1 << 26  # bytes of what runs together make
 _STEP = 1e-2  # of a difference, relative to the largest number
 _STEPS = Descent(100, 1e-6, patience=12, enough=1e-7, much=0.5)
 """Slopes cost a run for each number, so they serve as long as steps make errors much smaller."""
@@ -148,16 +148,15 @@ class _Solving:
 
     def _left(self, change: Wide) -> Wide:
         """Return what is left of the error [1, numbers]."""
-        return (self.wanted - self._made(self._with(change[0])))[None]
+        return (self.wanted - self._made(self._with(change[0]))[0])[None]
 
     def _slopes(self, change: Wide) -> Wide:
         """Return how the place changes with each number, by differences: [1, numbers, unknowns]."""
         numbers = self._with(change[0])
         width = _STEP * (peak(numbers) or 1.0)
-        made = self._made(numbers)
         # a run for each number, moved by itself
         moves = width * np.eye(change.shape[1])
-        moved = [self._made(self._with(change[0] + move)) for move in moves]
+        made, *moved = self._made(numbers, *(self._with(change[0] + move) for move in moves))
         self.slopes = ((np.array(moved) - made).T / width)[None]
         if not np.isfinite(self.slopes).all():
             raise ValueError
@@ -183,11 +182,18 @@ class _Solving:
         with observer.opened(part, inputs, [place.value]) as run:
             yield run
 
-    def _made(self, numbers: Wide) -> Wide:
-        """Compute some of the place's value with other numbers, relative to the size of what it should be."""
-        if time.monotonic() > self.until:
-            raise OutOfTime
-        made = self.run({_FREE: numbers.astype(self.constant.array.dtype)})[self.place.value]
-        if not is_array(made) or made.shape != self.place.wanted.shape:
-            raise ValueError
-        return self._some(made) / self.scale
+    def _made(self, *several: Wide) -> list[Wide]:
+        """Compute some of the place's value with each of other numbers, relative to the size of what it should be."""
+        made, wanted = list[Wide](), self.place.wanted
+        # runs of small values together
+        count = max(1, _HELD // max(1, wanted.nbytes))
+        for start in range(0, len(several), count):
+            if time.monotonic() > self.until:
+                raise OutOfTime
+            some = several[start : start + count]
+            for values in self.run(*({_FREE: n.astype(self.constant.array.dtype)} for n in some)):
+                found = values[self.place.value]
+                if not is_array(found) or found.shape != wanted.shape:
+                    raise ValueError
+                made.append(self._some(found) / self.scale)
+        return made

@@ -82,11 +82,10 @@ def operations(place: Place) -> Hypotheses:
 
 
 def other_operations(place: Place) -> Hypotheses:
-    """Yield operations that are missing before a node, or at another place."""
+    """Yield operations that are missing before a node."""
     yield from _lacking_operands_on_edges(place)
     yield from _missing_on_edges(place)
     yield from _missing_operands_on_edges(place, "usual")
-    yield from _moved(place)
     yield from _missing_operands_on_edges(place, "rare")
 
 
@@ -141,7 +140,10 @@ def _steps(place: Place, value: str) -> Iterator[ForgottenStep]:
             )
     if array is None or not array.size:
         return
-    yield from _rearranging(place, value, array)
+    readers = {site.op_type for site in place.readers(value)}
+    reshaped = bool(readers) and readers <= set(RESHAPING)
+    wanted = place.wanted.shape if value == place.value else array.shape
+    yield from _rearranging(array.shape, wanted, reshaped)
     least, most = array.min(), array.max()
     for low, high in MISTAKES["scalars"]["clips"]:
         if least < low or most > high:
@@ -153,13 +155,13 @@ def _steps(place: Place, value: str) -> Iterator[ForgottenStep]:
             yield ForgottenStep(title, name, nodes=name, formula=FORMULAS[name])
 
 
-def _rearranging(place: Place, value: str, array: Array) -> Iterator[ForgottenStep]:
+def _rearranging(shape: Ints, wanted: Ints, reshaped: bool) -> Iterator[ForgottenStep]:
     """Yield exchanged axes, where shapes or a Reshape after it let them."""
-    readers = {site.op_type for site in place.readers(value)}
-    reshaped = bool(readers) and readers <= set(RESHAPING)
-    wanted = place.wanted.shape if value == place.value else array.shape
-    for axes in permutations(range(array.ndim)) if 1 < array.ndim < 5 else ():
-        fitting = reshaped or tuple(array.shape[a] for a in axes) == wanted
+    rank = len(shape)
+    for axes in permutations(range(rank)) if 1 < rank < 5 else ():
+        # before a Reshape, axes of one number may as well stay
+        stay = all(size > 1 or axes[axis] == axis for axis, size in enumerate(shape))
+        fitting = (reshaped and stay) or tuple(shape[a] for a in axes) == wanted
         if list(axes) != sorted(axes) and fitting:
             yield ForgottenStep(f"Transpose {list(axes)}", "Transpose", (("perm", list(axes)),))
 
@@ -409,6 +411,15 @@ def _missing_on_edges(place: Place) -> Hypotheses:
             yield found
 
 
+def missing_transposes(place: Place) -> Hypotheses:
+    """Yield exchanged axes that are missing before a Reshape: channels that are not moved to the end."""
+    for name, array, readers in edges(place):
+        if all(reader.op_type in RESHAPING for reader in readers):
+            to, where = place.those(readers), f"between {name!r} and {who(readers)}"
+            for step in _rearranging(array.shape, array.shape, True):
+                yield step.missing(place, name, where, to, mistake=("between", step.title))
+
+
 def _scores(place: Place, name: str) -> str | None:
     """Return the product of two computed values that a value is, scaled or masked; None if it is none."""
     whole = place.whole
@@ -584,23 +595,25 @@ def missing_factors(place: Place) -> Hypotheses:
         for what, factor in some:
             edit = Insert(name, "Mul", constants=(("factor", factor),), to=place.those(readers))
             sentence = f"{name!r} is not multiplied by {what} before {who(readers)}; with it"
-            yield Hypothesis("missing factor", sentence, (edit,), ("factor", what))
-    # the same behind the last node, where numpy shows which factors fit
+            yield Hypothesis("missing factor", sentence, (edit,), ("factor", factor))
+    # the same behind the last node, where numpy shows which factors fit; a resized value is one of several
     wanted, actual = place.wanted, place.actual
     if actual is None or not has_floats(wanted) or actual.shape != wanted.shape:
         return
+    maker = place.site_of(place.value)
+    several = maker is not None and maker.op_type == "Resize"
     for what, factor in factors(place):
-        if place.close(place.some(actual) * factor):
+        if several or place.close(place.some(actual) * factor):
             edit = Insert(place.value, "Mul", constants=(("factor", factor),), before=True)
             sentence = f"the result of {place.maker} is not multiplied by {what}; with it"
-            yield Hypothesis("missing factor", sentence, (edit,), ("factor", what))
+            yield Hypothesis("missing factor", sentence, (edit,), ("factor", factor))
 
 
 def _may_be_scaled(place: Place, name: str) -> bool:
-    """Return whether a value enters the region, or is a product, which may have a bias."""
-    # factors go to products, so a value that is none is not scaled
+    """Return whether a value enters the region, is a product, which may have a bias, or is resized."""
+    # factors go to products and what counts pixels, so a value that is neither is not scaled
     site = place.site_of(name)
-    if site is None or site.op_type in _PRODUCTS:
+    if site is None or site.op_type in (*_PRODUCTS, "Resize"):
         return True
     biased = site.op_type == "Add" and len(site.computed) == 1 < len(site.input)
     return biased and _may_be_scaled(place, site.computed[0])
@@ -608,15 +621,15 @@ def _may_be_scaled(place: Place, name: str) -> bool:
 
 def factors(place: Place) -> Iterator[tuple[str, float]]:
     """Yield (as text, factor) of the factors that sizes of the region suggest."""
+    yield from _USUAL
     shapes = [value.shape for value in chain(place.values.values(), place.nearby.values())]
     for size in dict.fromkeys(size for size in chain.from_iterable(shapes) if size > 1):
         yield f"1/sqrt({size})", size**-0.5
         yield f"sqrt({size})", size**0.5
         yield f"1/{size}", 1 / size
-    yield from _USUAL
 
 
-def _moved(place: Place) -> Hypotheses:
+def moved(place: Place) -> Hypotheses:
     """Yield a node with one input at another place: before the addition instead of after it."""
     few = len(place.sites) <= _MOVED_NODES
     for site in place.sites:

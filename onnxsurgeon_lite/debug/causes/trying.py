@@ -308,7 +308,7 @@ class Bench:
 
     def _run_windows(self, copies: Copies) -> Made:
         """Return what the place makes with edited windows, but for those that make other shapes than before."""
-        place, made = self.place, Made()
+        place = self.place
         found, places = self._together(copies, _MADE)
         places = {
             number: ends
@@ -316,7 +316,7 @@ class Bench:
             if all(_alike(found[here], place.values[name]) for name, here in ends.items())
         }
         if not places:
-            return made
+            return {}
         # one session for all: what it is given is fed, and whether it is (a session for each takes most of the time)
         every = chain.from_iterable(map(dict.items, places.values()))
         given = {v: _MADE + here for v, here in every}
@@ -324,11 +324,14 @@ class Bench:
         off, on = self._feed(_SWITCHES).values()
         feeds = self._feed(place.index.inputs) | {v + GIVEN: other for v, other in given.items()}
         feeds |= dict.fromkeys((v + IS_GIVEN for v in given), off)
-        for number, ends in places.items():
-            own = {v + GIVEN: _MADE + here for v, here in ends.items()}
-            own |= dict.fromkeys((v + IS_GIVEN for v in ends), on)
-            with suppress(RuntimeFailure):
-                made[number] = place.runtime.run(feeds | own, list(place.samples[0].wanted)).values
+        each = [
+            feeds
+            | {v + GIVEN: _MADE + here for v, here in ends.items()}
+            | dict.fromkeys((v + IS_GIVEN for v in ends), on)
+            for ends in places.values()
+        ]
+        ran = place.runtime.tries(each, list(place.samples[0].wanted))
+        made = {n: values for n, values in zip(places, ran, strict=True) if values is not None}
         place.runtime.forget(_MADE + here for here in found)
         return made
 

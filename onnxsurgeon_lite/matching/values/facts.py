@@ -204,13 +204,13 @@ def side_of_model(
                 name in index.outputs,
                 measures=name in sizes,
             )
+        for name in reads:
+            if name in side.facts:  # else a weight
+                side.facts[name].users.update(filter(None, node.output))
     side.weights = list(index.initializers)
     for info in index.graph.value_info:
         side.weights += texts(entries(info.metadata_props).get(_FOLDED_FROM, ""))
     _see_values(side, index, feeds, runtime, progress)
-    for fact in side.facts.values():
-        for name in fact.inputs:
-            side.facts[name].users.add(fact.name)
     return side
 
 

@@ -881,12 +881,26 @@ def test_a_layer_that_is_called_three_times_is_told_by_the_last_call_that_a_hook
     assert "epsilon of LayerNormalization" in str(found[1])
 
 
+class Biased(torch.nn.Module):
+    """Adds to what it gets what it makes of a table."""
+
+    def __init__(self, table: torch.nn.Module) -> None:
+        super().__init__()
+        self.table, self.last = table, torch.nn.Linear(8, 5)
+        self.register_buffer("places", torch.randn(4, 8))
+
+    def forward(self, x):
+        return self.last(x + self.table(self.places))
+
+
+@pytest.mark.parametrize("of_a_table", [False, True])
 @pytest.mark.filterwarnings("ignore")
-def test_what_the_next_module_wrote_over_is_not_compared_with_what_was_there(tmp_path):
+def test_what_the_next_module_wrote_over_is_not_compared_with_what_was_there(tmp_path, of_a_table):
     torch.manual_seed(0)
     net = torch.nn.Sequential(
-        torch.nn.Linear(8, 16), torch.nn.ReLU(inplace=True), torch.nn.Linear(16, 5)
+        torch.nn.Linear(8, 16), torch.nn.ReLU(inplace=True), torch.nn.Linear(16, 8)
     )
+    net = Biased(net) if of_a_table else net
     hooked(net, torch.randn(4, 8), tmp_path, dynamo=False)
 
     result = osl.bisect(

@@ -201,3 +201,48 @@ def test_both_halves_of_the_gate_of_every_layer_are_exchanged():
 
     assert "'gh' and 'uh' are exchanged" in sentence
     assert "'gy' and 'uy' are exchanged" in sentence or "the same at" in sentence
+
+
+def test_what_is_resized_twice_is_multiplied_twice():
+    def flows(made: str, doubled: str):
+        return model(
+            f"""g (float[1,3,8,8] x) => (float[1,2,32,32] y) {{
+                a = Conv <pads = [1,1,1,1]> (x, w) b{made} = Resize <mode = "linear"> (a, , s)
+                {doubled.format("b")} d = Resize <mode = "linear"> (x, , s)
+                e = Concat <axis = 1> (b, d) f = Conv <pads = [1,1,1,1]> (e, v) h = Tanh (f)
+                i = Add (b, h) y{made} = Resize <mode = "linear"> (i, , s) {doubled.format("y")}
+            }}""",
+            k=np.float32(2),
+            s=np.array([1, 1, 2, 2], np.float32),
+            w=numbers(2, 3, 3, 3),
+            v=numbers(2, 5, 3, 3, seed=1),
+        )
+
+    wrong, right = flows("", ""), flows("0", "{0} = Mul ({0}0, k)")
+
+    sentence = named(wrong, right, *images(1, 3, 8, 8))
+
+    assert "is not multiplied by 2 before" in sentence
+    assert "the result of Resize (@7) is not multiplied by 2; with it" in sentence
+
+
+def test_the_channels_of_two_levels_are_moved_to_the_end():
+    def heads(*moved: str):
+        first, second = (f"{m} = Transpose <perm = [0, 2, 3, 1]> ({m[0]})" for m in ("am", "bm"))
+        return model(
+            f"""g (float[1,3,8,8] x) => (float[1,60,4] y) {{
+                a = Conv <pads = [1,1,1,1], strides = [2,2]> (x, w) r = Relu (a)
+                b = Conv <pads = [1,1,1,1], strides = [2,2]> (r, v)
+                {first if moved else ""} {second if moved else ""}
+                c = Reshape ({"am" if moved else "a"}, s) d = Reshape ({"bm" if moved else "b"}, s)
+                e = Concat <axis = 1> (c, d) y = Softmax <axis = -1> (e)
+            }}""",
+            s=np.array([1, -1, 4]),
+            w=numbers(12, 3, 3, 3),
+            v=numbers(12, 12, 3, 3, seed=1),
+        )
+
+    sentence = named(heads(), heads("moved"), *images(1, 3, 8, 8))
+
+    assert "Transpose [0, 2, 3, 1] is missing between 'a' and Reshape" in sentence
+    assert "Transpose [0, 2, 3, 1] is missing between 'b' and Reshape" in sentence

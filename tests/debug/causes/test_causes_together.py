@@ -8,7 +8,7 @@ import onnxsurgeon_lite as osl
 from kit.causes import found, model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.finding import Finder
-from onnxsurgeon_lite.debug.causes.operations import other_operations
+from onnxsurgeon_lite.debug.causes.operations import moved
 from onnxsurgeon_lite.debug.causes.wiring import wiring
 
 
@@ -206,7 +206,7 @@ def test_heads_that_are_repeated_in_another_order():
 
 
 def test_a_normalization_moves_over_a_large_region(monkeypatch):
-    monkeypatch.setattr(finding, "FAMILIES", (other_operations,))
+    monkeypatch.setattr(finding, "FAMILIES", (moved,))
     pairs = "{0}1 = Neg({0}) {0}2 = Tanh({0}1) {0}3 = Neg({0}2) {0}4 = Sigmoid({0}3) "
     pairs += "{0}5 = Sqrt({0}4) {0}6 = Neg({0}5) "
     both = pairs.format("a") + pairs.format("b")
