@@ -372,8 +372,7 @@ class Runtime:
                     yield None
             return
         # a request takes longer than a run of a small model, so one is for all
-        limit = self.options.timeout
-        timeout = None if limit is None else limit * len(feeds)
+        timeout = self.options.timeout and self.options.timeout * len(feeds)
         with self._child.lock:
             reply = self._child.ask("tries", (), timeout, tries=list(feeds), fetch=list(fetch))
             for headers in cast("list[list[_Header] | None]", reply["tries"]):

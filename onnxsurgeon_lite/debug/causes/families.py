@@ -123,6 +123,7 @@ TOGETHER: Sequence[Family] = (
     operators.extra_operations,
     operations.operations,
     operations.moved,
+    operations.missing_transposes,
     operations.other_operations,
     operators.extra_steps,
     wiring.wiring,

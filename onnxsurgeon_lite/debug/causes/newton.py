@@ -191,7 +191,8 @@ class _Solving:
             if time.monotonic() > self.until:
                 raise OutOfTime
             some = several[start : start + count]
-            for values in self.run(*({_FREE: n.astype(self.constant.array.dtype)} for n in some)):
+            feeds = ({_FREE: numbers.astype(self.constant.array.dtype)} for numbers in some)
+            for values in self.run(*feeds):
                 found = values[self.place.value]
                 if not is_array(found) or found.shape != wanted.shape:
                     raise ValueError

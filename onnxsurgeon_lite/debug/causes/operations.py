@@ -140,10 +140,8 @@ def _steps(place: Place, value: str) -> Iterator[ForgottenStep]:
             )
     if array is None or not array.size:
         return
-    readers = {site.op_type for site in place.readers(value)}
-    reshaped = bool(readers) and readers <= set(RESHAPING)
-    wanted = place.wanted.shape if value == place.value else array.shape
-    yield from _rearranging(array.shape, wanted, reshaped)
+    wanted = place.wanted if value == place.value else array
+    yield from _rearranging(array.shape, wanted.shape)
     least, most = array.min(), array.max()
     for low, high in MISTAKES["scalars"]["clips"]:
         if least < low or most > high:
@@ -155,13 +153,13 @@ def _steps(place: Place, value: str) -> Iterator[ForgottenStep]:
             yield ForgottenStep(title, name, nodes=name, formula=FORMULAS[name])
 
 
-def _rearranging(shape: Ints, wanted: Ints, reshaped: bool) -> Iterator[ForgottenStep]:
-    """Yield exchanged axes, where shapes or a Reshape after it let them."""
+def _rearranging(shape: Ints, wanted: Ints | None = None) -> Iterator[ForgottenStep]:
+    """Yield exchanged axes that give the wanted shape; without one, all that change what a Reshape makes of them."""
     rank = len(shape)
     for axes in permutations(range(rank)) if 1 < rank < 5 else ():
         # before a Reshape, axes of one number may as well stay
         stay = all(size > 1 or axes[axis] == axis for axis, size in enumerate(shape))
-        fitting = (reshaped and stay) or tuple(shape[a] for a in axes) == wanted
+        fitting = stay if wanted is None else tuple(shape[a] for a in axes) == wanted
         if list(axes) != sorted(axes) and fitting:
             yield ForgottenStep(f"Transpose {list(axes)}", "Transpose", (("perm", list(axes)),))
 
@@ -396,7 +394,8 @@ def edges(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
 def _missing_on_edges(place: Place) -> Hypotheses:
     """Yield operators and activations between a value and what reads it."""
     for name, array, readers in edges(place):
-        to, where = place.those(readers), f"between {name!r} and {who(readers)}"
+        to = place.those(readers)
+        where = f"between {name!r} and {who(readers)}"
         rank = array.ndim
         exchanged = (("perm", [*range(rank - 2), rank - 1, rank - 2]),)
         for step in _steps(place, name):
@@ -415,8 +414,9 @@ def missing_transposes(place: Place) -> Hypotheses:
     """Yield exchanged axes that are missing before a Reshape: channels that are not moved to the end."""
     for name, array, readers in edges(place):
         if all(reader.op_type in RESHAPING for reader in readers):
-            to, where = place.those(readers), f"between {name!r} and {who(readers)}"
-            for step in _rearranging(array.shape, array.shape, True):
+            to = place.those(readers)
+            where = f"between {name!r} and {who(readers)}"
+            for step in _rearranging(array.shape):
                 yield step.missing(place, name, where, to, mistake=("between", step.title))
 
 
@@ -586,7 +586,8 @@ def missing_factors(place: Place) -> Hypotheses:
     """Yield factors that sizes suggest, before a node or after the last one."""
     for name, _, readers in edges(place):
         # sizes are in the factors of products, bases in those of logarithms; a term of a sum may lack its half
-        maker, are_terms = place.site_of(name), {r.op_type for r in readers} <= {"Add", "Sub"}
+        maker = place.site_of(name)
+        are_terms = {reader.op_type for reader in readers} <= {"Add", "Sub"}
         some: Iterable[tuple[str, float]] = _USUAL if are_terms else ()
         if maker is not None and maker.op_type == "Log":
             some = MISTAKES["logarithms"].items()

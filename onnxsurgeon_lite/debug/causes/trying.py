@@ -61,10 +61,8 @@ _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
 _GATHERED = 0.1  # seconds in which the hypotheses of one session are made
 _TURN = 1.0  # seconds of a family before the next one has its turn
-_FIRST, _LONGER = (
-    20,
-    6.0,
-)  # families that are tried in vain least often, and what their first turns may take
+_FIRST = 20  # families that are tried in vain least often
+_LONGER = 6.0  # seconds of their first turns
 _MORE = 1024  # hypotheses at least for an explanation without numbers that one example gave
 _COARSE = 2  # rounds before the error must depend on the number
 _FLAT = 0.7  # of the error one step away: where a number explains it, the error there is a third of that
@@ -170,10 +168,8 @@ class Bench:
     def by_chance(self, hypothesis: Hypothesis) -> bool:
         """Return whether one of so many edits may fit by chance: the references say little of what it changes."""
         evidence = self.place.evidence
-        if hypothesis.known:
-            return False
-        little = self.says_little(evidence.bits)
-        return little or self.says_little(evidence.passed(hypothesis.edits))
+        bits = min(evidence.bits, evidence.passed(hypothesis.edits))
+        return not hypothesis.known and self.says_little(bits)
 
     def says_little(self, bits: float) -> bool:
         return bits < math.log2(max(1, self.tried)) + _SURE
@@ -324,12 +320,7 @@ class Bench:
         off, on = self._feed(_SWITCHES).values()
         feeds = self._feed(place.index.inputs) | {v + GIVEN: other for v, other in given.items()}
         feeds |= dict.fromkeys((v + IS_GIVEN for v in given), off)
-        each = [
-            feeds
-            | {v + GIVEN: _MADE + here for v, here in ends.items()}
-            | dict.fromkeys((v + IS_GIVEN for v in ends), on)
-            for ends in places.values()
-        ]
+        each = [feeds | _instead(ends, on) for ends in places.values()]
         ran = place.runtime.tries(each, list(place.samples[0].wanted))
         made = {n: values for n, values in zip(places, ran, strict=True) if values is not None}
         place.runtime.forget(_MADE + here for here in found)
@@ -391,6 +382,12 @@ class Bench:
             best = float(grid[at])
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
+
+
+def _instead(ends: Mapping[str, str], on: str) -> dict[str, str]:
+    """Return what a switched region is fed to take these values of a window instead of its own."""
+    given = {value + GIVEN: _MADE + here for value, here in ends.items()}
+    return given | dict.fromkeys((value + IS_GIVEN for value in ends), on)
 
 
 def _encoded(place: Place, model: Model) -> bytes:
