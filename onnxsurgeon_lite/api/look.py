@@ -18,7 +18,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError, UsageError
-from onnxsurgeon_lite.model import by_name, loaded, walk
+from onnxsurgeon_lite.model import Model, ModelLike, by_name, loaded, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
     from onnxsurgeon_lite.matching.diff import ModelDiff
     from onnxsurgeon_lite.matching.stages import PackageSummary
-    from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.report.page.view import View
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.tensors.dtypes import RunValue

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import typer
 
@@ -16,11 +16,8 @@ from onnxsurgeon_lite.cli.completion import completions
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.help import HelpedCommand
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.repl.session import Verbs
+from onnxsurgeon_lite.repl.session import PromptSession, Verbs
 from onnxsurgeon_lite.system import TemporaryFolder
-
-if TYPE_CHECKING:
-    from onnxsurgeon_lite.repl.session import PromptSession
 
 _ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
 _SOURCES = ("against", "a", "b", "find", "fp16_risk")  # a search takes one of them, or references
@@ -33,7 +30,7 @@ _REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command lin
 class PromptVerbs(Verbs):
     """The commands of `onnxdbg`; each takes the session's model and, by default, its options and inputs."""
 
-    def __init__(self, session: "PromptSession") -> None:
+    def __init__(self, session: PromptSession) -> None:
         self._session = session
         self._built: tuple[str, object] = "", None
         functions = list(chain.from_iterable(commands.PANELS.values()))

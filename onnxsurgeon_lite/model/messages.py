@@ -6,8 +6,6 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import Message
 from onnx import GraphProto, NodeProto, StringStringEntryProto, TypeProto, helper
 
-from onnxsurgeon_lite.model.wire import len_field
-
 M = TypeVar("M", bound=Message)
 
 
@@ -75,22 +73,9 @@ def take_fields(target: Message, source: Message, names: Container[str]) -> None
 
 
 def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
-    """Append declarations of values, parsed all at once: one by one takes long."""
-    # equal types are shared: each is serialized once
-    kinds = {id(kind): kind for kind in types.values()}
-    encoded = {key: len_field(2, kind.SerializeToString()) for key, kind in kinds.items()}
-    around = dict[tuple[int, int], tuple[bytes, bytes]]()  # a name of some size, with some type
-    parts = list[bytes]()
-    for text, kind in types.items():
-        name, behind = text.encode(), encoded[id(kind)]
-        key = len(name), id(kind)
-        # only the name differs between declarations of one type and one length of name
-        if key not in around:
-            whole = len_field(GraphProto.VALUE_INFO_FIELD_NUMBER, len_field(1, name) + behind)
-            around[key] = whole.removesuffix(name + behind), behind
-        before, behind = around[key]
-        parts += (before, name, behind)
-    graph.MergeFromString(b"".join(parts))
+    """Append declarations of values."""
+    for name, kind in types.items():
+        graph.value_info.add(name=name).type.CopyFrom(kind)
 
 
 def assign(messages: MutableSequence[M], others: Iterable[M]) -> None:
@@ -108,11 +93,7 @@ def drop(messages: MutableSequence[M], unwanted: Callable[[M], object]) -> int:
 
 
 def drop_at(messages: MutableSequence[M], places: Iterable[int]) -> None:
-    """Delete the messages at some places; those behind move once for each gap."""
-    stop = first = 0  # deleting from the end keeps the other places valid
+    """Delete the messages at some places."""
+    # from the end: places before stay valid
     for place in sorted(set(places), reverse=True):
-        if place != first - 1:  # a gap ends: delete the run behind it at once
-            del messages[first:stop]
-            stop = place + 1
-        first = place
-    del messages[first:stop]
+        del messages[place]

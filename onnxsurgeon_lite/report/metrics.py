@@ -1,11 +1,13 @@
 """Tensors and how far they are apart: what the terminal and the page show of `run` and `compare`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from onnxsurgeon_lite.matching.decode import DecodeComparison
+from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome
 from onnxsurgeon_lite.matching.sets import SetComparison
-from onnxsurgeon_lite.names import counted, joined
+from onnxsurgeon_lite.names import counted, first, joined
 from onnxsurgeon_lite.report.plain import (
     Columns,
     Rows,
@@ -22,11 +24,6 @@ from onnxsurgeon_lite.tensors.metrics import number_text
 if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.split import Split
     from onnxsurgeon_lite.runtime.run import RunResult
-from collections.abc import Sequence
-
-from onnxsurgeon_lite.matching.decode import DecodeComparison
-from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome
-from onnxsurgeon_lite.names import first
 
 Compared = tuple[str, Comparison]
 _EXPLAINED = 8  # tensors; the table has them all
