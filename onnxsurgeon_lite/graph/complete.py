@@ -1,23 +1,17 @@
 """Complete the names of values, nodes and selectors, quickly for any number of them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import chain, islice
 
 from onnxsurgeon_lite.graph.bodies import inner_values
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, function_path
-from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import starting
 
 _MOST = 200  # completions offered at a time
 _SELECTORS = {"op:": "ops", "scope:": "scopes", "class:": "classes", "src:": "sources"}
-
-
-def _paths(index: GraphIndex) -> Iterator[str]:
-    """Yield the path of each module, and those around it."""
-    return chain.from_iterable(Provenance(scope).around() for scope in index.origins.scopes)
 
 
 _NAMES: dict[str, Callable[[GraphIndex], Iterable[str]]] = {
@@ -28,9 +22,9 @@ _NAMES: dict[str, Callable[[GraphIndex], Iterable[str]]] = {
         for function in index.model.proto.functions
     ),
     "ops": lambda index: index.operators,
-    "scopes": _paths,
-    "classes": lambda index: (name.rpartition(".")[2] for name in index.origins.classes),
-    "sources": lambda index: (origin.source for origin in index.origins),
+    "scopes": lambda index: index.origins.paths(),
+    "classes": lambda index: index.origins.class_names(),
+    "sources": lambda index: index.origins.sources(),
 }
 """What can be completed -> its names, in any order."""
 

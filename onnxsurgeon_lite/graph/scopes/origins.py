@@ -162,6 +162,18 @@ class Provenances(Sequence[Provenance]):
         """Return the nodes that calls at a line, or in a file, lead to; see `fits_source`."""
         return joined(nodes for at, nodes in self.lines.items() if fits_source(pattern, *at))
 
+    def paths(self) -> Iterator[str]:
+        """Yield the path of each module, and those around it."""
+        return chain.from_iterable(Provenance(scope).around() for scope in self.scopes)
+
+    def class_names(self) -> Iterator[str]:
+        """Yield the classes, without their packages."""
+        return (name.rpartition(".")[2] for name in self.classes)
+
+    def sources(self) -> Iterator[str]:
+        """Yield the line of each node, as `model.py:42`."""
+        return (origin.source for origin in self)
+
     @cached_property
     def _ordered(self) -> list[str]:
         """The module paths, each with a dot appended."""

@@ -18,14 +18,19 @@ from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, as_called, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
+from onnxsurgeon_lite.graph.scopes import Provenances, fits_class
 from onnxsurgeon_lite.names import is_count, joined
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.patterns import Match, Rule
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d{1,9})\])?")
-_PLACES = ("scope:", "class:", "src:")
+_PLACES = {
+    "scope:": ("scope", Provenances.in_scope, Provenances.paths),
+    "class:": ("class", Provenances.of_class, Provenances.class_names),
+    "src:": ("source line", Provenances.from_source, Provenances.sources),
+}
+"""Prefix -> what it names, the nodes of such a name, and all such names."""
 _PATTERN = re.compile(r"pattern:(?P<rule>.+?)(?:\[(?P<number>\d{1,9})\])?", re.DOTALL)
 
 
@@ -151,7 +156,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
             for name in rule.pattern.function.output
         ]
     nodes = _by_kind(index, argument)
-    if nodes and argument.startswith(_PLACES):  # a place means all values made there
+    if nodes and argument.startswith(tuple(_PLACES)):  # a place means all values made there
         return list(index.outputs_of(nodes))
     if nodes:
         return [_only_output(index, argument, position) for position in nodes]
@@ -201,7 +206,7 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
         position = int(argument[1:])
         # no such node: an empty list leads to the error of the caller
         return [position] if position < len(index.nodes) else []
-    if argument.startswith(_PLACES):
+    if argument.startswith(tuple(_PLACES)):
         return _by_place(index, argument)
     if _PATTERN.fullmatch(argument):
         matches = (match for _, match in pattern_matches(index, argument))
@@ -268,23 +273,11 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
         UnknownNameError: the model has no such place.
     """
     kind, _, pattern = argument.partition(":")
-    origins = index.origins
-    known = set[str]()
-    # known: what could be meant, if nothing is found
-    match kind:
-        case "scope":
-            found = origins.in_scope(pattern)
-            what = "scope"
-            known = set() if found else {p for s in origins.scopes for p in Provenance(s).around()}
-        case "class":
-            found = origins.of_class(pattern)
-            what = "class"
-            known = set() if found else {n.rpartition(".")[2] for n in origins.classes} - {""}
-        case _:
-            found = origins.from_source(pattern)
-            what = "source line"
-            known = set() if found else {origin.source for origin in origins} - {""}
+    what, find, names_of = _PLACES[f"{kind}:"]
+    found = find(index.origins, pattern)
     if not found:
+        # what could be meant
+        known = set(names_of(index.origins)) - {""}
         error = UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
         error.hint = _instead(index, what, pattern, known) or error.hint
         raise error
