@@ -342,6 +342,7 @@ def _bounded() -> dict[str, object]:
 
     class Answer(aiohttp.ClientResponse):
         async def read(self) -> bytes:
+            # piece by piece, so that a long answer ends early
             body = bytearray()
             async for piece in self.content.iter_any():
                 body += piece

@@ -105,6 +105,7 @@ def write_page(
     """
     if html is None and node_data is None:
         return
+    # a page is made only where it is wanted
     from onnxsurgeon_lite.report import page
     from onnxsurgeon_lite.report.page.html import page_file
 
@@ -112,6 +113,7 @@ def write_page(
     seen.models = models
     seen.is_drawn = html is not None
     made = page.page_of(result, seen)
+    # into the file that waits for it, or a new one
     if write_begun is not None:
         write_begun(made)
     elif html is not None:

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.names import is_count, key_value, split
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
-    from onnxsurgeon_lite.surgery.constants import Numbers
+    from onnxsurgeon_lite.surgery import Numbers
 
 Fields = Mapping[str, object]
 
@@ -64,14 +64,14 @@ def _fills(option: str, texts: Iterable[str]) -> Fields:
 
 def _constants(option: str, texts: Iterable[str]) -> "tuple[tuple[str, Numbers], ...]":
     """(name, numbers) of every `NAME=NUMBERS`."""
-    from onnxsurgeon_lite.surgery.constants import read_numbers
+    from onnxsurgeon_lite.surgery import read_numbers
 
     return tuple((name, read_numbers(text)) for name, text in pairs(option, texts))
 
 
 def _frozen(_: str, texts: Iterable[str]) -> "tuple[tuple[str, Numbers | None], ...]":
     """(name, numbers) of every `NAME=NUMBERS`; None where there are none."""
-    from onnxsurgeon_lite.surgery.constants import read_numbers
+    from onnxsurgeon_lite.surgery import read_numbers
 
     found = map(key_value, texts)
     return tuple((name, None if n is None else read_numbers(n)) for name, n in found)

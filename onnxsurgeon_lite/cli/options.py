@@ -110,7 +110,7 @@ Allowed = Annotated[Sequence[str], Typed((), completion.values, "[NAME:]NUMBER",
 
 def attributes(_: str, texts: Iterable[str]) -> "Attributes":
     """Return (name, number, text or list) of every `NAME=VALUE`."""
-    from onnxsurgeon_lite.surgery.constants import parse
+    from onnxsurgeon_lite.surgery import parse
 
     found = []
     for text in texts:

@@ -6,7 +6,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph import GraphIndex, shape_text
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds, sizes_of
-from onnxsurgeon_lite.surgery.types import infer
+from onnxsurgeon_lite.surgery import infer
 from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, is_array
 
 

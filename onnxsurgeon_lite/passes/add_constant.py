@@ -7,8 +7,13 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import FUNCTION_PATH, BodyName, GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.constants import Numbers, data_type_for, data_type_named, make_tensor
-from onnxsurgeon_lite.surgery.edits import value_names
+from onnxsurgeon_lite.surgery import (
+    Numbers,
+    data_type_for,
+    data_type_named,
+    make_tensor,
+    value_names,
+)
 from onnxsurgeon_lite.tensors import dtypes
 
 

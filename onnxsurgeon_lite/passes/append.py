@@ -15,7 +15,7 @@ from onnxsurgeon_lite.passes.build import parse_text
 from onnxsurgeon_lite.passes.expression import Known, parse_expression
 from onnxsurgeon_lite.passes.merge import merge, no_outputs
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_values
+from onnxsurgeon_lite.surgery import fresh, names_in, rename_values
 from onnxsurgeon_lite.untrusted import text_of
 
 

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
-from onnxsurgeon_lite.surgery.edits import rename_values
+from onnxsurgeon_lite.surgery import rename_values
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.reverse import Reverse
 from onnxsurgeon_lite.surgery.gradients.step import is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.passes.ragged import (
     ragged_type,
     require_length,
 )
-from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.surgery import fresh
 
 _NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d{1,9})")
 

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.graph import (
 from onnxsurgeon_lite.graph.printing import require_said
 from onnxsurgeon_lite.model import DataFile, Model, entries, refer, walk
 from onnxsurgeon_lite.model.wire import LARGE
-from onnxsurgeon_lite.surgery.types import contradicts
+from onnxsurgeon_lite.surgery import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.untrusted import require_regular

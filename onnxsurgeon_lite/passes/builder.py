@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import BuildError
 from onnxsurgeon_lite.graph import GraphIndex, check_node, schema_of, tensor_type
 from onnxsurgeon_lite.model import Model, assign
 from onnxsurgeon_lite.passes.targets import data_type_of_operand
-from onnxsurgeon_lite.surgery.constants import Numbers, data_type_named, make_tensor
+from onnxsurgeon_lite.surgery import Numbers, data_type_named, make_tensor
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 

@@ -17,7 +17,7 @@ from onnx import (
 from onnxsurgeon_lite.graph import GraphIndex, NodeTable, captured, reached_functions
 from onnxsurgeon_lite.model import Model, drop, drop_at, function_key, walk
 from onnxsurgeon_lite.passes.protocol import OPTIONAL_INPUTS, PassResult
-from onnxsurgeon_lite.surgery.edits import Nodes, defined, trained
+from onnxsurgeon_lite.surgery import Nodes, defined, trained
 
 Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
 

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.graph import RANDOM, GraphIndex, NodeRow, NodeTable, check
 from onnxsurgeon_lite.model import Model, call_key, copied, drop_at, function_key, is_external, walk
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import (
+from onnxsurgeon_lite.surgery import (
     defined,
     drop_declarations,
     rename_parameters,

@@ -9,7 +9,7 @@ from onnx import GraphProto, TensorProto
 from onnxsurgeon_lite.model import Model, drop, walk
 from onnxsurgeon_lite.model.storage import fingerprint
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import (
+from onnxsurgeon_lite.surgery import (
     defined,
     drop_declarations,
     rename_parameters,

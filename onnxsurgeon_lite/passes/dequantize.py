@@ -39,8 +39,7 @@ from onnxsurgeon_lite.model import (
 from onnxsurgeon_lite.model.narrowed import computed
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
-from onnxsurgeon_lite.surgery.inlining import inline
+from onnxsurgeon_lite.surgery import fresh, inline, name_apart, node_names, rename_uses, value_names
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Grid

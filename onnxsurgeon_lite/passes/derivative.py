@@ -19,8 +19,8 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.opset import Opset, not_run
+from onnxsurgeon_lite.surgery import name_apart, node_names, value_names
 from onnxsurgeon_lite.surgery.contrib import is_contrib
-from onnxsurgeon_lite.surgery.edits import name_apart, node_names, value_names
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.reverse import MissingRule, Reverse
 from onnxsurgeon_lite.surgery.gradients.rules import BY_SIZE
 from onnxsurgeon_lite.surgery.gradients.step import is_float

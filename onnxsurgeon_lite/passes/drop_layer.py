@@ -21,7 +21,7 @@ from onnxsurgeon_lite.passes.remove_input import RemoveInput
 from onnxsurgeon_lite.passes.remove_output import RemoveOutput
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.search.grouping import groups
-from onnxsurgeon_lite.surgery.edits import fresh, name_apart, rename_values, value_names
+from onnxsurgeon_lite.surgery import fresh, name_apart, rename_values, value_names
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import AttributeValue
 from onnxsurgeon_lite.passes.set_attr import make_attribute
-from onnxsurgeon_lite.surgery.constants import data_type_named, make_tensor
-from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.surgery import data_type_named, fresh, make_tensor
 from onnxsurgeon_lite.tensors import dtypes
 
 _OPERATORS: dict[type[ast.AST], str] = {

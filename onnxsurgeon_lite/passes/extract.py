@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.selecting.select import select_values, selected_node
 from onnxsurgeon_lite.model import Enclosing, Model, take_fields, unknown_fields, walk
 from onnxsurgeon_lite.passes.in_bodies import Narrowed
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import Taken, clear_bodies, fresh
+from onnxsurgeon_lite.surgery import Taken, clear_bodies, fresh
 
 
 @dataclass(frozen=True)

@@ -45,16 +45,18 @@ from onnxsurgeon_lite.model import (
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_nodes
-from onnxsurgeon_lite.surgery.edits import (
+from onnxsurgeon_lite.surgery import (
     clear_bodies,
+    contradicts,
     defined,
     fresh,
+    infer,
     name_apart,
     names_in,
-    rename_outputs,
     rename_uses,
 )
-from onnxsurgeon_lite.surgery.types import begin_infer, contradicts, fits, infer
+from onnxsurgeon_lite.surgery.edits import rename_outputs
+from onnxsurgeon_lite.surgery.types import begin_infer, fits
 
 _MOST_AXES = 8  # of an input without a shape
 _ROUNDS = 3  # in which types in bodies follow those outside, and the other way round

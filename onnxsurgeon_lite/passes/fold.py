@@ -27,9 +27,9 @@ from onnxsurgeon_lite.graph import (
 )
 from onnxsurgeon_lite.model import Model, drop, drop_at, is_external, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import drop_declarations, trained, value_names
 from onnxsurgeon_lite.surgery.control_flow import straighten
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide
-from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
 from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_values
 from onnxsurgeon_lite.surgery.symbolic.shapes import carry_types, infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes

@@ -23,11 +23,16 @@ from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, rec
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
-from onnxsurgeon_lite.surgery.constants import Numbers, describe_like, make_tensor
+from onnxsurgeon_lite.surgery import (
+    Numbers,
+    contradicts,
+    describe_like,
+    make_tensor,
+    retype,
+    settle,
+)
 from onnxsurgeon_lite.surgery.control_flow import straighten
-from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.relax import restore
-from onnxsurgeon_lite.surgery.types import contradicts, retype
 
 
 @dataclass(frozen=True)

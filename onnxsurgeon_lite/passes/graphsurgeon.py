@@ -17,8 +17,8 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from onnxsurgeon_lite.model import Model, assign, by_name, copied, drop, is_standard, walk
-from onnxsurgeon_lite.surgery.constants import describe_like
-from onnxsurgeon_lite.surgery.edits import defined, rename_beside
+from onnxsurgeon_lite.surgery import defined, describe_like
+from onnxsurgeon_lite.surgery.edits import rename_beside
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 State = tuple[object, ...]

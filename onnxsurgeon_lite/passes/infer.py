@@ -19,6 +19,7 @@ from onnxsurgeon_lite.graph import (
 from onnxsurgeon_lite.model import Model, by_name, declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import contradicts, distinct
 from onnxsurgeon_lite.surgery.symbolic.expressions import Expressions
 from onnxsurgeon_lite.surgery.symbolic.shapes import (
     as_declared,
@@ -26,7 +27,6 @@ from onnxsurgeon_lite.surgery.symbolic.shapes import (
     infer_types,
     is_unknown,
 )
-from onnxsurgeon_lite.surgery.types import contradicts, distinct
 
 _CHECKED = 50  # nodes
 

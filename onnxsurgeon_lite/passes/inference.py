@@ -9,7 +9,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, helper
 from onnxsurgeon_lite.graph import described, opset_versions
 from onnxsurgeon_lite.model import Model, assign, copied, drop, is_standard, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import drop_declarations
+from onnxsurgeon_lite.surgery import drop_declarations
 
 _IS_TEST = 7  # below this opset, an attribute says that it is inference
 _OPERATORS = ("BatchNormalization", "Dropout")

@@ -9,8 +9,7 @@ from onnxsurgeon_lite.model import Model, function_key, is_standard
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.search.grouping import groups
-from onnxsurgeon_lite.surgery.edits import settle
-from onnxsurgeon_lite.surgery.inlining import inline
+from onnxsurgeon_lite.surgery import inline, settle
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import Attributes, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.passes.targets import Operands, one_value, readers
-from onnxsurgeon_lite.surgery.constants import Numbers
-from onnxsurgeon_lite.surgery.edits import Taken, fresh, importing, rename_uses, settle
-from onnxsurgeon_lite.surgery.types import follow
+from onnxsurgeon_lite.surgery import Numbers, Taken, follow, fresh, importing, rename_uses, settle
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.model import drop, entries
 from onnxsurgeon_lite.search.grouping import groups
-from onnxsurgeon_lite.surgery.types import distinct
+from onnxsurgeon_lite.surgery import distinct
 
 KEY = "onnxsurgeon_lite.origin"
 MOST_KEPT = 1 << 20  # bytes

@@ -26,15 +26,8 @@ from onnxsurgeon_lite.passes.inverse import UNREADABLE
 from onnxsurgeon_lite.passes.opset import Opset, not_run
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.search.grouping import groups
-from onnxsurgeon_lite.surgery.edits import (
-    clear_bodies,
-    defined,
-    fresh,
-    has_bodies,
-    inner_names,
-    rename_values,
-)
-from onnxsurgeon_lite.surgery.types import contradicts
+from onnxsurgeon_lite.surgery import clear_bodies, contradicts, defined, fresh, rename_values
+from onnxsurgeon_lite.surgery.edits import has_bodies, inner_names
 
 WHOLE = "onnxdbg.split"  # a part's metadata: the interface of the model that it was split from
 _REPEATED = ("node", "input", "output", "initializer", "sparse_initializer", "value_info")

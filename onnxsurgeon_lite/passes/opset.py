@@ -13,6 +13,7 @@ from onnxsurgeon_lite.graph.check import problem_of
 from onnxsurgeon_lite.model import Model, is_standard, walk
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import name_apart, node_names
 from onnxsurgeon_lite.surgery.conversion import (
     ALONG_AXIS,
     NoAdapterError,
@@ -23,7 +24,6 @@ from onnxsurgeon_lite.surgery.conversion import (
     redefined,
     without_allowzero,
 )
-from onnxsurgeon_lite.surgery.edits import name_apart, node_names
 from onnxsurgeon_lite.surgery.expansion import expand
 
 _INSTEAD = {"Shape": "a Slice", "Split": "one of given sizes"}

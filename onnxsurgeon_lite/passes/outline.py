@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.selecting.select import modules_of_class, select_nod
 from onnxsurgeon_lite.model import Model, assign, copied, walk
 from onnxsurgeon_lite.names import glob, is_glob
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle
+from onnxsurgeon_lite.surgery import drop_declarations, fresh, rename_values, settle
 from onnxsurgeon_lite.surgery.inlining import keep_names
 
 _CLASS = "class:"

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.passes.ragged import (
     ragged_type,
     require_length,
 )
-from onnxsurgeon_lite.surgery.edits import fresh, rename_values, value_names
+from onnxsurgeon_lite.surgery import fresh, rename_values, value_names
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.graph.settling import UNSETTLED, settling_later
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
-from onnxsurgeon_lite.surgery.types import retype
+from onnxsurgeon_lite.surgery import retype
 
 
 @dataclass(frozen=True)

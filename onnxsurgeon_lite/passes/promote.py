@@ -15,8 +15,8 @@ from onnxsurgeon_lite.passes.inverse import MOST_KEPT, recall, remember, remembe
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.passes.targets import initializer_place
+from onnxsurgeon_lite.surgery import Taken, clear_bodies, fresh
 from onnxsurgeon_lite.surgery.constants import is_raw
-from onnxsurgeon_lite.surgery.edits import Taken, clear_bodies, fresh
 from onnxsurgeon_lite.surgery.relax import relax
 
 

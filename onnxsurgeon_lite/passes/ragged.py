@@ -7,7 +7,7 @@ from onnxsurgeon_lite.errors import ShapeError, UsageError
 from onnxsurgeon_lite.graph import GraphIndex, dims_of, onnx_opset, shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import key_text
-from onnxsurgeon_lite.surgery.edits import fresh, value_names
+from onnxsurgeon_lite.surgery import fresh, value_names
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array

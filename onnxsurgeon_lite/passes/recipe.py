@@ -27,7 +27,7 @@ from onnxsurgeon_lite.passes.protocol import AttributeValue, Pass
 from onnxsurgeon_lite.passes.restore import Restore
 from onnxsurgeon_lite.plugins import PASSES, brought
 from onnxsurgeon_lite.remote import Remote, placed
-from onnxsurgeon_lite.surgery.constants import read_numbers
+from onnxsurgeon_lite.surgery import read_numbers
 from onnxsurgeon_lite.untrusted import text_of
 
 _SYNONYMS = {"merge": "append"}  # a model after another

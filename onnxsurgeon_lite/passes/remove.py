@@ -14,8 +14,8 @@ from onnxsurgeon_lite.model import Model, drop_at
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
+from onnxsurgeon_lite.surgery import drop_declarations, rename_uses, rename_values, settle
 from onnxsurgeon_lite.surgery.bypass import Bypass, without_skip
-from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values, settle
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
-from onnxsurgeon_lite.surgery.edits import rename_values
+from onnxsurgeon_lite.surgery import rename_values
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from onnxsurgeon_lite.passes.merge import add_guest, one_opset, require_fit
 from onnxsurgeon_lite.passes.protocol import Attributes, PassResult
 from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.passes.targets import Operands
-from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, importing, reorder, settle
-from onnxsurgeon_lite.surgery.types import follow
+from onnxsurgeon_lite.surgery import Taken, drop_declarations, follow, importing, reorder, settle
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,16 @@ from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import literal, one_value, readers
-from onnxsurgeon_lite.surgery.constants import Numbers, data_type_for, make_tensor
-from onnxsurgeon_lite.surgery.edits import Taken, fresh, rename_uses, settle
-from onnxsurgeon_lite.surgery.types import follow
+from onnxsurgeon_lite.surgery import (
+    Numbers,
+    Taken,
+    data_type_for,
+    follow,
+    fresh,
+    make_tensor,
+    rename_uses,
+    settle,
+)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ from onnxsurgeon_lite.model import (
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_alone
-from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, trimmed
-from onnxsurgeon_lite.surgery.types import contradicts, follow
+from onnxsurgeon_lite.surgery import contradicts, follow, fresh, names_in, rename_uses
+from onnxsurgeon_lite.surgery.edits import trimmed
 from onnxsurgeon_lite.tensors import dtypes
 
 _WHOLE = 9  # the opset from which on a Constant takes whole numbers

@@ -26,8 +26,7 @@ from onnxsurgeon_lite.model import (
     walk,
 )
 from onnxsurgeon_lite.names import shown_text
-from onnxsurgeon_lite.surgery.constants import describe_like
-from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.surgery import describe_like, fresh
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references, save_tensors
 from onnxsurgeon_lite.tensors.references.reading import SAFETENSORS

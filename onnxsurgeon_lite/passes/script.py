@@ -11,8 +11,7 @@ from onnxsurgeon_lite.errors import GraphError, ScriptError, SurgeonError, said
 from onnxsurgeon_lite.graph import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import settle
-from onnxsurgeon_lite.surgery.types import infer
+from onnxsurgeon_lite.surgery import infer, settle
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

@@ -25,8 +25,8 @@ from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import Attributes, AttributeValue, PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.surgery import downstream, follow, retype
 from onnxsurgeon_lite.surgery.open_body import callers
-from onnxsurgeon_lite.surgery.types import downstream, follow, retype
 
 _FLOATS = (AttributeProto.FLOAT, AttributeProto.FLOATS)
 _LISTS = (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS)

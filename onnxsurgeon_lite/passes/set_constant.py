@@ -13,10 +13,17 @@ from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import initializer_place, one_value, readers
-from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
-from onnxsurgeon_lite.surgery.edits import Taken, fresh, rename_uses
+from onnxsurgeon_lite.surgery import (
+    Numbers,
+    Taken,
+    downstream,
+    fresh,
+    infer,
+    make_tensor,
+    rename_uses,
+    retype,
+)
 from onnxsurgeon_lite.surgery.relax import decides_shapes
-from onnxsurgeon_lite.surgery.types import downstream, infer, retype
 from onnxsurgeon_lite.tensors import dtypes
 
 
@@ -100,6 +107,7 @@ def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
     tensor = held(index, value)
     position = index.producer.get(value)
     if tensor is None:
+        # say what it is instead
         kind = (
             "a sparse initializer"
             if value in index.initializers

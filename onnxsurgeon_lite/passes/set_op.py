@@ -10,8 +10,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
-from onnxsurgeon_lite.surgery.edits import importing
-from onnxsurgeon_lite.surgery.types import follow
+from onnxsurgeon_lite.surgery import follow, importing
 
 
 @dataclass(frozen=True)

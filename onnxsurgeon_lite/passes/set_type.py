@@ -14,9 +14,8 @@ from onnxsurgeon_lite.model import Model, copied, is_standard
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import ends
+from onnxsurgeon_lite.surgery import Taken, data_type_named, drop_declarations, fresh
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
-from onnxsurgeon_lite.surgery.constants import data_type_named
-from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, fresh
 from onnxsurgeon_lite.tensors import dtypes
 
 _MOVING = frozenset((

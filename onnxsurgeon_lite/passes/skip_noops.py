@@ -21,7 +21,7 @@ from onnxsurgeon_lite.graph import (
 )
 from onnxsurgeon_lite.model import Model, attributes_of, drop_at, is_external, operand, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
+from onnxsurgeon_lite.surgery import drop_declarations, rename_uses, rename_values
 from onnxsurgeon_lite.surgery.symbolic.shapes import infer_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import Nodes, reorder
+from onnxsurgeon_lite.surgery import Nodes, reorder
 
 
 @dataclass(frozen=True)

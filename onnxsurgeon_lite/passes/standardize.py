@@ -8,8 +8,8 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import settle
 from onnxsurgeon_lite.surgery.contrib import in_standard
-from onnxsurgeon_lite.surgery.edits import settle
 
 _NAMED = 3  # nodes that a message names
 

@@ -15,14 +15,15 @@ from onnxsurgeon_lite.graph.selecting.select import (
     split_names,
 )
 from onnxsurgeon_lite.names import glob, is_count, is_glob
-from onnxsurgeon_lite.surgery.constants import (
+from onnxsurgeon_lite.surgery import (
     Numbers,
+    Taken,
     data_type_for,
     data_type_named,
+    fresh,
     make_tensor,
     read_numbers,
 )
-from onnxsurgeon_lite.surgery.edits import Taken, fresh
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:

@@ -7,7 +7,7 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import ends
-from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, trained, value_names
+from onnxsurgeon_lite.surgery import fresh, rename_uses, trained, value_names
 
 
 @dataclass(frozen=True)

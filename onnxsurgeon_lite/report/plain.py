@@ -162,10 +162,12 @@ def show_verdict(result: "CheckResult") -> None:
         say(f"invalid: {_one_line(first)}")
         for line in rest:
             say(f"  {_one_line(line)}")
+    # what it needs, and whether it fits its configuration
     if result.needs:
         say(f"needs operators of onnxruntime: {', '.join(result.needs)}")
     for field in result.config:
         say(_one_line(_agreement(field)))
+    # the first findings of each kind, then how many more
     counts = Counter[str]()
     for finding in result.findings:
         counts[finding.kind] += 1

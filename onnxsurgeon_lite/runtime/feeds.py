@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph import GraphIndex, known_size, shape_text, sizes_in,
 from onnxsurgeon_lite.graph.text import Dimension
 from onnxsurgeon_lite.names import few, joined
 from onnxsurgeon_lite.runtime.attention_feeds import usual_dims, usual_fill
-from onnxsurgeon_lite.surgery.constants import make_tensor, parse
+from onnxsurgeon_lite.surgery import make_tensor, parse
 from onnxsurgeon_lite.system import physical_memory
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Stored, is_array

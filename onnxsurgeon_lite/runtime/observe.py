@@ -14,7 +14,7 @@ from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime, Stream
 from onnxsurgeon_lite.shown import Progress, quiet
-from onnxsurgeon_lite.surgery.edits import clear_bodies
+from onnxsurgeon_lite.surgery import clear_bodies
 from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, arrays_in, type_of, types_of
 
 BUDGET = 64 << 20  # bytes

@@ -86,9 +86,11 @@ def convert(index: GraphIndex, name: str, outside: TypeProto, node: NodeProto) -
     """
     graph = index.graph
     declared = border(index, name)
+    # the inside keeps the type under a new name
     inside = fresh(_inside(name, node.op_type), Taken(index))
     graph.value_info.add(name=inside, type=copied(declared.type))
     if name in index.inputs:
+        # at an input the node comes first, at an output last
         readers = index.readers([name])[name]
         rename_uses([index.nodes[position] for position in readers], {name: inside})
         node.input[:], node.output[:] = [name], [inside]

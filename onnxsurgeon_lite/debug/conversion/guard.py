@@ -24,7 +24,7 @@ from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 from onnxsurgeon_lite.shown import Progress
-from onnxsurgeon_lite.surgery.inlining import inline
+from onnxsurgeon_lite.surgery import inline
 from onnxsurgeon_lite.surgery.precision import EXACT, Plan, PrecisionStep, Rewriting, Site
 from onnxsurgeon_lite.surgery.precision.losses import casts, constant_notes, extremes, left_notes
 from onnxsurgeon_lite.surgery.precision.plan import NARROW, plan_of

@@ -16,8 +16,7 @@ from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
 from onnxsurgeon_lite.graph.quantizers import limits_of
 from onnxsurgeon_lite.model import Model, drop, is_external, operand, walk
 from onnxsurgeon_lite.model.narrowed import computed
-from onnxsurgeon_lite.surgery.constants import describe_like
-from onnxsurgeon_lite.surgery.edits import fresh, importing, settle, value_names
+from onnxsurgeon_lite.surgery import describe_like, fresh, importing, settle, value_names
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Wide, largest, narrowed

@@ -32,8 +32,8 @@ from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 from onnxsurgeon_lite.shown import Progress
+from onnxsurgeon_lite.surgery import inline
 from onnxsurgeon_lite.surgery.gradients.tape import Term
-from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.tensors.dtypes import rms, wide
 
 _FLOAT = TensorProto.FLOAT

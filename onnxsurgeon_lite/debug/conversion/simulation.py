@@ -6,7 +6,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.surgery import fresh
 from onnxsurgeon_lite.surgery.precision import (
     EXACT,
     Plan,

@@ -40,7 +40,7 @@ from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
-from onnxsurgeon_lite.surgery.edits import names_in
+from onnxsurgeon_lite.surgery import names_in
 from onnxsurgeon_lite.system import TemporaryFolder, ending
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, gap

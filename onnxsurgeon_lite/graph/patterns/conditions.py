@@ -181,6 +181,7 @@ class Conditions:
 
     def _value(self, node: ast.expr) -> object:
         self.budget.spend()
+        # what needs no other values first; the others compute
         match node:
             case ast.Constant(value):
                 return value

@@ -80,6 +80,7 @@ def select_nodes(index: GraphIndex, argument: str) -> list[int]:
     named = index.named.get(exact, [])  # a name several nodes share means all of them
     if named:
         return named
+    # a value means the node that makes it
     maker = index.producer.get(exact)
     if maker is not None:
         return [maker]
