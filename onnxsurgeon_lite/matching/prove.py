@@ -15,7 +15,7 @@ from onnxsurgeon_lite.matching.verify import verify
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Pass, PassResult, Pipeline, Rebatch, SetShape, Simplify
-from onnxsurgeon_lite.passes.pipeline import apply_step
+from onnxsurgeon_lite.passes.protocol import apply_step
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, run_model

@@ -16,7 +16,7 @@ _NAMES = (
 )  # fmt: skip
 VERBS = {verb: "".join(map(str.capitalize, verb.split("-"))) for verb in _NAMES}
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""
-_OTHERS = {"Pass": "protocol", "PassResult": "protocol", "Pipeline": "pipeline"}
+_OTHERS = dict.fromkeys(("Pass", "PassResult", "Pipeline"), "protocol")
 _FILES = {kind: verb.replace("-", "_") for verb, kind in VERBS.items()} | _OTHERS
 
 __all__ = ["PASSES", *_FILES]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+from onnxsurgeon_lite.passes.protocol import Pipeline as Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass as Pass
 from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
 from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant

@@ -14,8 +14,7 @@ from onnxsurgeon_lite.graph.selecting.select import select_nodes
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import counted, few, listed
 from onnxsurgeon_lite.passes.clean import Clean
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult, Pipeline
 from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.remove_input import RemoveInput
 from onnxsurgeon_lite.passes.remove_output import RemoveOutput

@@ -17,8 +17,7 @@ from onnxsurgeon_lite.graph.selecting.select import split_names
 from onnxsurgeon_lite.graph.settling import UNSETTLED, settling_later
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few, listed
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult, Pipeline
 from onnxsurgeon_lite.passes.targets import chosen_nodes, literal, one_value
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.open_body import OpenBody

@@ -11,8 +11,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex, first_version, opset_versions, require_schemas
 from onnxsurgeon_lite.graph.check import problem_of
 from onnxsurgeon_lite.model import Model, is_standard, walk
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.protocol import PassResult, Pipeline
 from onnxsurgeon_lite.surgery import name_apart, node_names
 from onnxsurgeon_lite.surgery.conversion import (
     ALONG_AXIS,

@@ -22,8 +22,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError, require_known
 from onnxsurgeon_lite.graph import RejectedError
 from onnxsurgeon_lite.graph.native import begin_together
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import AttributeValue, Pass
+from onnxsurgeon_lite.passes.protocol import AttributeValue, Pass, Pipeline
 from onnxsurgeon_lite.passes.restore import Restore
 from onnxsurgeon_lite.plugins import PASSES, brought
 from onnxsurgeon_lite.remote import Remote, placed

@@ -19,8 +19,7 @@ from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageEr
 from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.names import command, is_count
 from onnxsurgeon_lite.passes import Pass, Pipeline
-from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
-from onnxsurgeon_lite.passes.typed import as_command
+from onnxsurgeon_lite.passes.recipe_writing import as_command, write_recipe, write_script
 from onnxsurgeon_lite.repl.session import PromptCommand, PromptSession
 from onnxsurgeon_lite.repl.words import outside
 from onnxsurgeon_lite.report import plain

@@ -27,7 +27,7 @@ PASSES = '''"""Written by scripts/pages/stubs.py."""
 
 from collections.abc import Mapping
 
-from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+from onnxsurgeon_lite.passes.protocol import Pipeline as Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass as Pass
 from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
 NAMES

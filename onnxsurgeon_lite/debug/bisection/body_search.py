@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.passes.in_bodies import outside
-from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.passes.recipe_writing import as_command, as_step
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run

@@ -32,8 +32,8 @@ from onnxsurgeon_lite.graph.quantizers import QUANTIZERS, computes_quantized
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.passes.protocol import Pipeline
+from onnxsurgeon_lite.passes.recipe_writing import as_command, as_step
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run

@@ -24,7 +24,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
-from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.passes.recipe_writing import as_command, as_step
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue, has_floats, is_array, wide

@@ -11,8 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.patterns.rule import shipped
 from onnxsurgeon_lite.model import Model, require_replaceable, save
 from onnxsurgeon_lite.passes import Insert, Pass, PassResult, Pipeline, Rewrite
-from onnxsurgeon_lite.passes.recipe_writing import write_recipe
-from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.passes.recipe_writing import as_command, as_step, write_recipe
 from onnxsurgeon_lite.tensors.comparison import Comparison
 
 _ROUNDS = 4  # searches of a model that was repaired in part

@@ -23,8 +23,7 @@ from onnxsurgeon_lite.graph.settling import tried
 from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.model.messages import assign
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import key
+from onnxsurgeon_lite.passes.protocol import Pipeline, key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.surgery.edits import rename_uses
