@@ -155,13 +155,16 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
     """Yield hypotheses, and those about the same mistake together: at all nodes, and at nodes with the same neighbors.
 
     People repeat a mistake in each layer, and no edit of one layer alone makes the last output right. In a large region
-    these come first, as far as they are known soon: they are few.
+    those of some seconds are gathered, and these come first: they are few.
     """
     alike = dict[Hashable, list[tuple[Hypothesis, set[int]]]]()
-    left, kept, until = _LARGEST, list[Hypothesis](), time.monotonic() + _SOON
+    done = set[Hashable]()
+    gathered = list[Hypothesis]()
+    left = _LARGEST
+    until = time.monotonic() + _SOON
     for hypothesis in hypotheses:
-        if len(place.nodes) > MANY and left > 0 and time.monotonic() < until:
-            kept.append(hypothesis)
+        if len(place.nodes) > MANY:
+            gathered.append(hypothesis)
         else:
             yield hypothesis
         arrays = (s.numbers for s in hypothesis.edits if isinstance(s, SetConstant))
@@ -170,10 +173,20 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
             nodes, places = _places(place, hypothesis)
             for where in places:
                 alike.setdefault((key(hypothesis.mistake), where), []).append((hypothesis, nodes))
-    done = set[Hashable]()
-    for several in alike.values():
-        # of several edits of one node the first
-        taken, some = set[int](), list[Hypothesis]()
+        if gathered and (left <= 0 or time.monotonic() > until):
+            yield from chain(_together(place, alike.values(), done), gathered)
+            gathered.clear()
+            until = time.monotonic() + _SOON
+    yield from chain(_together(place, alike.values(), done), gathered)
+
+
+def _together(
+    place: Place, alike: Iterable[list[tuple[Hypothesis, set[int]]]], done: set[Hashable]
+) -> Hypotheses:
+    """Yield those of one mistake as one, but for those that are done; of several edits of one node the first."""
+    for several in alike:
+        taken = set[int]()
+        some = list[Hypothesis]()
         for hypothesis, nodes in several:
             some += [hypothesis] if taken.isdisjoint(nodes) else []
             taken |= nodes
@@ -182,7 +195,6 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
             if key(whole.edits) not in done:
                 done.add(key(whole.edits))
                 yield whole
-    yield from kept
 
 
 def _places(place: Place, hypothesis: Hypothesis) -> tuple[set[int], list[Hashable]]:

@@ -45,6 +45,7 @@ FAMILIES: Sequence[Family] = (
     operators.other_arithmetic,
     operators.other_parts,
     constants.scalars,
+    settings.feeding,
     masks.missing_masks,
     masks.missing_masks_of_means,
     masks.missing_slopes,
@@ -84,7 +85,6 @@ FAMILIES: Sequence[Family] = (
     norms.missing_norms,
     operations.other_operations,
     other_model.same_nodes_of_other_model,
-    settings.feeding,
 )
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solving.solved_weights, solving.solved_numbers, newton.solved_small)

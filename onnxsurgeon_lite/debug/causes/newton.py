@@ -184,7 +184,8 @@ class _Solving:
 
     def _made(self, *several: Wide) -> list[Wide]:
         """Compute some of the place's value with each of other numbers, relative to the size of what it should be."""
-        made, wanted = list[Wide](), self.place.wanted
+        made = list[Wide]()
+        wanted = self.place.wanted
         # runs of small values together
         count = max(1, _HELD // max(1, wanted.nbytes))
         for start in range(0, len(several), count):

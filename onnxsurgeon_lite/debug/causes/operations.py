@@ -392,22 +392,29 @@ def edges(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
 
 
 def _missing_on_edges(place: Place) -> Hypotheses:
-    """Yield operators and activations between a value and what reads it."""
-    for name, array, readers in edges(place):
+    """Yield operators and activations between a value and what reads it, one after the other."""
+    found = [
+        (step, name, array, readers)
+        for name, array, readers in edges(place)
+        for step in _steps(place, name)
+    ]
+    # each wherever it may be missing: somebody may have forgotten all of them
+    titles = list(dict.fromkeys(step.title for step, *_ in found))
+    found.sort(key=lambda each: titles.index(each[0].title))
+    for step, name, array, readers in found:
+        if is_undefined(step.op_type, wide(array)):
+            continue
         to = place.those(readers)
         where = f"between {name!r} and {who(readers)}"
+        missing = step.missing(place, name, where, to, mistake=("between", step.title))
+        # a transposed product of query and key is a product of key and query
         rank = array.ndim
         exchanged = (("perm", [*range(rank - 2), rank - 1, rank - 2]),)
-        for step in _steps(place, name):
-            if is_undefined(step.op_type, wide(array)):
-                continue
-            found = step.missing(place, name, where, to, mistake=("between", step.title))
-            # a transposed product of query and key is a product of key and query
-            scores = _scores(place, name) if step.attributes == exchanged else None
-            if scores is not None:
-                sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
-                found = replace(found, sentence=sentence)
-            yield found
+        scores = _scores(place, name) if step.attributes == exchanged else None
+        if scores is not None:
+            sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
+            missing = replace(missing, sentence=sentence)
+        yield missing
 
 
 def missing_transposes(place: Place) -> Hypotheses:

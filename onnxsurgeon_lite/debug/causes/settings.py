@@ -1,7 +1,7 @@
 """Mistakes in how a model runs: how its inputs are prepared, and training mode."""
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations
+from itertools import chain, permutations
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, has_floats, wide
 
-_NAMED = {"Sub": "mean", "Div": "std", "Mul": "factor"}  # what an operator reads
+_PREPARED = {
+    name: tuple(map(np.asarray, numbers)) for name, numbers in MISTAKES["preparations"].items()
+}
+"""How an input is prepared -> what is subtracted from it, by what it is divided then."""
 _COLORS = 3
 _IMAGE = 4  # axes
 _FEWEST = 32  # elements that tell a draw from a coincidence
@@ -21,16 +24,44 @@ _NEAR = 0.25  # between shares of elements that are drawn alike
 
 
 def feeding(place: Place) -> Hypotheses:
-    """Yield other preparations of the model's inputs that enter the region."""
-    for name, value in place.entering.items():
-        if name in place.whole.inputs and value.dtype.kind == "f" and value.ndim > 1:
-            for what, edits in _prepared(name, value):
+    """Yield other preparations of the model's inputs that enter the region, or of what a Cast makes of them."""
+    inputs = place.whole.inputs
+    values = dict(place.entering)
+    for site in place.sites:
+        if site.op_type == "Cast" and site.input[0] in inputs and site.made is not None:
+            values[site.output] = site.made
+    for name, value in values.items():
+        is_prepared = name not in place.entering or name in inputs
+        if is_prepared and value.dtype.kind == "f" and value.ndim > 1:
+            for what, edits in chain(_prepared(name, value), _arranged(name, value)):
                 yield Hypothesis("feeds", f"input {name!r} {what}", edits, ("feeds", what))
 
 
 def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
-    """Yield (what is wrong and what is done about it, the edits)."""
-    shape, is_image = value.shape, value.ndim == _IMAGE
+    """Yield what makes of each usual preparation another: (what is wrong and what is done about it, the edits)."""
+    axes = [axis for axis, size in enumerate(value.shape) if size == _COLORS]
+    done = set[bytes]()
+    for (wrong, (mean, std)), (right, (center, width)) in permutations(_PREPARED.items(), 2):
+        # (x * factor + offset - mean) / std = (x - center) / width
+        factor = np.divide(std, width)
+        offset = np.subtract(mean, np.multiply(center, factor))
+        numbers = np.broadcast_arrays(factor, offset, np.zeros(_COLORS))
+        key = np.round(numbers, 6).tobytes()
+        by_color = factor.size > 1 or offset.size > 1
+        has_colors = axes and value.ndim == _IMAGE
+        if key in done or (by_color and not has_colors):
+            continue
+        done.add(key)
+        # a number for each color is broadcast over the image
+        along = [_COLORS] + [1] * (value.ndim - axes[0] - 1) if by_color else []
+        edits = _steps(name, [("Mul", factor, 1.0), ("Add", offset, 0.0)], along)
+        yield f"is {wrong}, not {right}; with that", edits
+
+
+def _arranged(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
+    """Yield other orders of channels and axes, and mirrored images."""
+    shape = value.shape
+    is_image = value.ndim == _IMAGE
     for axis in (axis for axis, size in enumerate(shape) if size == _COLORS and is_image):
         for order in permutations(range(_COLORS)):
             what = "has its channels in another order"
@@ -39,12 +70,6 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
             if order != (0, 1, 2):
                 edit = taken(name, axis, np.array(order))
                 yield f"{what}; with its channels taken as {list(order)}", (edit,)
-        # a number for each color, broadcast over the image
-        along = [_COLORS] + [1] * (value.ndim - axis - 1)
-        for what, steps in MISTAKES["channels"].items():
-            yield what, _steps(name, steps, along)
-    for what, steps in MISTAKES["inputs"].items():
-        yield what, _steps(name, steps)
     for axes in permutations(range(value.ndim)):
         if list(axes) != sorted(axes) and tuple(shape[axis] for axis in axes) == shape:
             edit = Insert(name, "Transpose", attributes=(("perm", list(axes)),))
@@ -54,14 +79,13 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
         yield f"is fed mirrored along axis {axis}; mirrored back", (edit,)
 
 
-def _steps(
-    name: str, steps: Sequence[tuple[str, float | list[float]]], shape: Sequence[int] = ()
-) -> Edits:
-    """Return the edits that insert operators, each with a constant of a shape, one after the other."""
+def _steps(name: str, steps: Sequence[tuple[str, Array, float]], shape: Sequence[int]) -> Edits:
+    """Return the edits that insert operators, one after the other, each with a constant that changes something."""
+    left = [(op_type, numbers) for op_type, numbers, neutral in steps if (numbers != neutral).any()]
     edits = list[Insert]()
-    for number, (op_type, operand) in enumerate(steps, 1):
-        new = f"{name}_{number}" if number < len(steps) else None
-        constants = ((_NAMED[op_type], np.reshape(operand, shape)),)
+    for number, (op_type, numbers) in enumerate(left, 1):
+        new = f"{name}_{number}" if number < len(left) else None
+        constants = (("by", np.broadcast_to(numbers, shape[:1]).reshape(shape)),)
         edits.append(Insert(name, op_type, constants=constants, output=new))
         name = new or name
     return tuple(edits)

@@ -58,6 +58,7 @@ _SWITCHES = {"\x04off": np.array(False), "\x04on": np.array(True)}
 _RANGE = 1e-14, 1e6  # of a number that is solved for
 _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
+_AHEAD = 2  # batches that are edited while one runs, each by a fork
 _GATHERED = 0.1  # seconds in which the hypotheses of one session are made
 _TURN = 1.0  # seconds of a family before the next one has its turn
 _FIRST = 20  # families that are tried in vain least often
@@ -211,22 +212,19 @@ class Bench:
         if self._windows.has_any:
             size, seconds = max([size] + self._windows.sizes), _GATHERED
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
-        # edit the next batch while this one runs, and make the one after it
+        # edit the next batches while this one runs
         pending = _drawn(families, count, seconds)
-        batch, following = next(pending, []), next(pending, [])
-        edited = self._begun(batch)
-        while edited is not None:
+        ahead = deque((batch, self._begun(batch)) for batch in islice(pending, _AHEAD))
+        while ahead:
+            batch, edited = ahead.popleft()
             if time.monotonic() > self.until or self.tried >= self.enough:
                 raise OutOfTime
             copies = edited()
-            edited = self._begun(following)
+            ahead.extend((each, self._begun(each)) for each in islice(pending, 1))
             yield batch, self._run(copies)
-            batch, following = following, next(pending, [])
 
-    def _begun(self, batch: Sequence[Hypothesis]) -> Callable[[], list[Edited]] | None:
+    def _begun(self, batch: Sequence[Hypothesis]) -> Callable[[], list[Edited]]:
         """Begin to edit copies of a place; return what waits for them, without the constants that stay."""
-        if not batch:
-            return None
         # a fork edits them while the runtime computes
         edits, closed = [hypothesis.edits for hypothesis in batch], self._windows.closed
         waiting = native.begin_together("an edit", self._edited, edits, closed, kept=self._forks)
@@ -237,7 +235,7 @@ class Bench:
             except RuntimeFailure:  # one of them
                 half = len(batch) // 2
                 parts = (batch[:half], batch[half:]) if half else ()
-                return [copy for p in parts if (there := self._begun(p)) for copy in there()]
+                return [copy for part in parts for copy in self._begun(part)()]
             return [
                 Edited(hypothesis, ModelProto.FromString(encoded), is_window)
                 for hypothesis, (encoded, is_window) in zip(batch, made, strict=True)
@@ -429,9 +427,11 @@ def _drawn(
 ) -> Iterator[list[Hypothesis]]:
     """Yield the next hypotheses, of several families at once; one that takes long goes on after the others."""
     waiting = deque(enumerate(map(iter, families)))
-    batch, begun = list[Hypothesis](), time.monotonic()
+    batch = list[Hypothesis]()
+    begun = time.monotonic()
     while waiting:
-        (number, pending), turn = waiting.popleft(), time.monotonic()
+        number, pending = waiting.popleft()
+        turn = time.monotonic()
         longest = _LONGER if number < _FIRST else _TURN
         while more := _next(pending, count - len(batch)):
             batch += more

@@ -1,6 +1,7 @@
 """The tables of what people mistake for each other: what they hold is true."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import onnx
@@ -86,35 +87,40 @@ def known_inputs(monkeypatch):
     monkeypatch.setattr(finding, "SOLVED", ())
 
 
-def prepared(steps) -> str:
-    """The model that prepares its input by these steps, as text."""
-    names = ["x", *(f"p{k}" for k in range(len(steps)))]
-    nodes = (f"{names[k + 1]} = {op}({names[k]}, n{k})" for k, (op, _) in enumerate(steps))
-    return (
-        f"g (float[2,3,4,4] x) => (float[2,3,4,4] y) {{ {' '.join(nodes)} y = Tanh({names[-1]}) }}"
+def prepared(how: str):
+    """The model that prepares its input so; Tanh makes it another one than any other number of a linear model."""
+    text = "g (float[2,3,4,4] x) => (float[2,3,4,4] y) { a = Sub(x, m) b = Div(a, s) c = Div(b, k) y = Tanh(c) }"
+    mean, std = (np.float32(n) for n in MISTAKES["preparations"][how])
+    by_color = {n: v.reshape(3, 1, 1) if v.size > 1 else v for n, v in (("m", mean), ("s", std))}
+    return model(text, k=np.float32(50), **by_color)
+
+
+PREPARED = sorted(MISTAKES["preparations"])
+
+
+@pytest.mark.parametrize(("wrong", "right"), list(pairwise([*PREPARED, PREPARED[0]])))
+def test_an_input_that_is_prepared_otherwise_is_named_and_repaired(known_inputs, wrong, right):
+    scale = max(np.max(MISTAKES["preparations"][how][1]) for how in (wrong, right))
+
+    sentence = said(prepared(wrong), prepared(right), "y", x=numbers(2, 3, 4, 4) * scale / 4)
+
+    assert sentence.startswith("input 'x' is ")
+    assert "; with that" in sentence
+
+
+HALVES = {"s": np.float32(127.5), "o": np.float32(1)}
+
+
+def test_bytes_are_prepared_behind_their_cast(known_inputs):
+    text = "g (uint8[2,3,4,4] x) => (float[2,3,4,4] y) { f = Cast<to = 1>(x) a = Div(f, s) y = %s }"
+    wrong = model(text % "Tanh(a)", s=np.float32(255))
+    right = model(text.replace("y =", "b = Sub(a, o) y =") % "Tanh(b)", **HALVES)
+
+    sentence = said(wrong, right, "y", x=(numbers(2, 3, 4, 4) * 40 + 100).astype(np.uint8))
+
+    assert (
+        "input 'f' is divided by 255, not stretched from 0 .. 255 to -1 .. 1; with that" in sentence
     )
-
-
-@pytest.mark.parametrize("what", MISTAKES["inputs"])
-def test_an_input_that_is_prepared_otherwise_is_named_and_repaired(known_inputs, what):
-    steps = MISTAKES["inputs"][what]
-    right = model(prepared(steps), **{f"n{k}": np.float32(n) for k, (_, n) in enumerate(steps)})
-
-    sentence = said(model(prepared([])), right, "y", x=numbers(2, 3, 4, 4) / 100)
-
-    assert f"input 'x' {what}" in sentence
-
-
-@pytest.mark.parametrize("what", MISTAKES["channels"])
-def test_channels_that_are_prepared_otherwise_are_named_and_repaired(known_inputs, what):
-    steps = MISTAKES["channels"][what]
-    constants = {f"n{k}": np.float32(n).reshape(3, 1, 1) for k, (_, n) in enumerate(steps)}
-
-    sentence = said(
-        model(prepared([])), model(prepared(steps), **constants), "y", x=numbers(2, 3, 4, 4) / 4
-    )
-
-    assert f"input 'x' {what}" in sentence
 
 
 @pytest.mark.parametrize("norm", MISTAKES["norms"])
