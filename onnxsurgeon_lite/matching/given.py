@@ -6,8 +6,7 @@ from itertools import permutations
 import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import schema_of
+from onnxsurgeon_lite.graph import GraphIndex, schema_of
 from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -11,9 +11,8 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph import GraphIndex, Quantizers
 from onnxsurgeon_lite.graph.half import coarse_values
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.names import calling, function_at
 from onnxsurgeon_lite.runtime.session import Held

@@ -7,9 +7,7 @@ import numpy as np
 from onnx import ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.graph import GraphIndex, constant, type_text
 from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.matching.trials import Outputs, Trial, unmoved

@@ -208,7 +208,7 @@ class Bart(Packaged):
             decoder.embed_positions.offset = 0
 
 
-class Swin(Packaged):
+class SwinV2(Packaged):
     """Attention in windows, with a mask for shifted ones."""
 
     KIND, FED, SHAPE = "Swinv2Model", "pixel_values", (2, 3, 32, 32)
@@ -238,4 +238,4 @@ class MobileVit(Packaged):
             self.net.classifier.bias.data.zero_()
 
 
-SUBJECTS = (Hubert, Albert, Qwen3, Gemma, Opt, Bloom, Bart, Swin, MobileVit)
+SUBJECTS = (Hubert, Albert, Qwen3, Gemma, Opt, Bloom, Bart, SwinV2, MobileVit)

@@ -16,8 +16,7 @@ from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.bodies import BodyName
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import BodyName, GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.matching.judge import selected, selected_from

@@ -11,9 +11,8 @@ from onnxsurgeon_lite.debug.bisection.quantized.shaking import Errors, noise_lik
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, node_title
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer

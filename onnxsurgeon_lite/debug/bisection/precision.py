@@ -7,8 +7,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit, Finding
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph import GraphIndex, constant
 from onnxsurgeon_lite.model.messages import attributes_of
 from onnxsurgeon_lite.runtime.float64 import convolve
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, is_array, rms, wide

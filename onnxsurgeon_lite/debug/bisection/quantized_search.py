@@ -27,9 +27,8 @@ from onnxsurgeon_lite.debug.result import (
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, node_title
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS, computes_quantized
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import Pipeline

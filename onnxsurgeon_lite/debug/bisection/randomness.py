@@ -7,8 +7,12 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant
+from onnxsurgeon_lite.graph import (
+    RANDOM,
+    GraphIndex,
+    constant,
+    reached_functions,
+)
 from onnxsurgeon_lite.model import is_standard, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import ReferenceSet

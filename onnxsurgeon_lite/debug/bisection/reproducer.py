@@ -12,9 +12,8 @@ from typing import TypeVar
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit
-from onnxsurgeon_lite.graph.bodies import at, iterations_of
+from onnxsurgeon_lite.graph import GraphIndex, at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.guard import guarded
 from onnxsurgeon_lite.limits import memory_of_children
 from onnxsurgeon_lite.matching.judge import LARGEST

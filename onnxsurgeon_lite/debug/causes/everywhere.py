@@ -13,8 +13,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, selected, who
 from onnxsurgeon_lite.debug.causes.windows import touched
 from onnxsurgeon_lite.debug.causes.wiring import parts_of
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph import GraphIndex, constant
 from onnxsurgeon_lite.graph.selecting.select import select_node
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp

@@ -28,8 +28,7 @@ from onnxsurgeon_lite.debug.causes.place import (
 )
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph import GraphIndex, constant
 from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, peak, wide
 

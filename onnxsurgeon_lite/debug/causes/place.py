@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph import constant, node_title, schema_of
 from onnxsurgeon_lite.graph.index import GraphIndex, Indexed, dims_of, onnx_opset
-from onnxsurgeon_lite.graph.schemas import constant, schema_of
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import declare, integer
 from onnxsurgeon_lite.names import is_glob

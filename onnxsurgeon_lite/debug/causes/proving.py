@@ -21,8 +21,7 @@ from onnxsurgeon_lite.debug.causes.place import (
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph import GraphIndex, constant
 from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.recipe_writing import as_command, as_step
 from onnxsurgeon_lite.runtime.observe import Observer

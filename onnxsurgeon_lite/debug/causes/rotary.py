@@ -232,13 +232,21 @@ def _other_pairs(place: Place) -> Hypotheses:
         for pairs, back in others if ends else ():
             edits = list[Pass]()
             for start, end in ends:
-                size = place.values[start].shape[-1]
+                features = np.arange(place.values[start].shape[-1])
+                size = _turned_features(place.values[start], place.values[end])
                 order = _order_of_pairs(size, how, pairs)
-                order = order[_partners(size, how)] if back else order
-                edits += _around(place, start, end, order)
+                features[:size] = order[_partners(size, how)] if back else order
+                edits += _around(place, start, end, features)
             sentence = f"rotary embeddings turn {how} in {names}; with {pairs}{back}"
             mistake = ("rotary pairs", f"{pairs}{back}")
             yield Hypothesis("rotary pairs", sentence, tuple(edits), mistake)
+
+
+def _turned_features(start: Array, end: Array) -> int:
+    """Return how many features are turned, in pairs: of a part of each head those behind it stay as they are."""
+    changed = (start != end).any(tuple(range(start.ndim - 1)))
+    last = int(np.flatnonzero(changed)[-1]) + 1
+    return last + last % _PAIR
 
 
 def _order_of_pairs(size: int, now: str, other: str) -> Indices:

@@ -16,8 +16,12 @@ from onnxsurgeon_lite.debug.computed_references import ChangedInitializers
 from onnxsurgeon_lite.debug.judge import cast_like
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant
+from onnxsurgeon_lite.graph import (
+    RANDOM,
+    GraphIndex,
+    constant,
+    dims_of,
+)
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, numpy_dtype

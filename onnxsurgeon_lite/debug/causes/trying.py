@@ -17,10 +17,8 @@ from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.windows import GIVEN, IS_GIVEN, Windows, switched
 from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
-from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, every_read, native
 from onnxsurgeon_lite.graph.settling import tried
-from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.protocol import Pipeline, key

@@ -7,8 +7,12 @@ from functools import cached_property
 
 from onnx import FunctionProto, GraphProto, ModelProto
 
-from onnxsurgeon_lite.graph.bodies import function_model
-from onnxsurgeon_lite.graph.index import GraphIndex, described, node_id
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    described,
+    function_model,
+    node_id,
+)
 from onnxsurgeon_lite.model import Model, function_key
 from onnxsurgeon_lite.tensors.dtypes import Shape
 

@@ -10,10 +10,8 @@ import numpy as np
 from onnx import NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
-from onnxsurgeon_lite.graph.bodies import BodyName
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph import BodyName, GraphIndex, constant
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
-from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.matching.values.facts import (
     Side,
     is_of_modules,

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto
 
+from onnxsurgeon_lite.graph import DEQUANTIZE, GraphIndex
 from onnxsurgeon_lite.graph.block_quantized import NAMES, Blocks
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
 from onnxsurgeon_lite.matching.weights.pieces import in_a_row
 from onnxsurgeon_lite.model.messages import integer, operand

@@ -634,6 +634,44 @@ def test_pairs_that_are_turned_part_by_part_are_turned_as_wanted(wrong):
     assert osl.bisect(fixed, wanted, feeds={"q": q}, cause=False).verdict == "agrees"
 
 
+def test_neighbors_of_a_part_of_each_head_are_turned_where_halves_of_it_should_be():
+    turns = {
+        "neighbors": """a = Slice(q, zero, four, last, two) b = Slice(q, one, four, last, two) n = Neg(b)
+            n2 = Unsqueeze(n, last) a2 = Unsqueeze(a, last) w = Concat<axis = -1>(n2, a2) t = Reshape(w, part)""",
+        "halves": """a = Slice(p, zero, two, last) b = Slice(p, two, four, last) n = Neg(b)
+            t = Concat<axis = -1>(n, a)""",
+    }
+    numbered = {"zero": 0, "one": 1, "two": 2, "four": 4, "last": -1, "end": 9}
+    shapes = {name: np.array([value]) for name, value in numbered.items()}
+    angles = np.outer(np.arange(6), [1.0, 0.1])
+
+    def attention(how: str) -> onnx.ModelProto:
+        of_pairs = np.repeat(angles, 2, 1) if how == "neighbors" else np.tile(angles, 2)
+        tables = {"cos": np.cos(of_pairs), "sin": np.sin(of_pairs)}
+        return model(
+            f"""g (float[6,8] q) => (float[6,6] y) {{
+                p = Slice(q, zero, four, last) r = Slice(q, four, end, last) {turns[how]}
+                c = Mul(p, cos) s = Mul(t, sin) d = Add(c, s) e = Concat<axis = -1>(d, r)
+                k = Transpose(q) m = MatMul(e, k) y = Softmax(m)
+            }}""",
+            part=np.array([6, 4]),
+            **shapes,
+            **{name: table.astype(np.float32) for name, table in tables.items()},
+        )
+
+    q = numbers(6, 8, seed=1)
+    wanted = osl.run(attention("halves"), {"q": q})
+
+    result = osl.bisect(attention("neighbors"), wanted, feeds={"q": q})
+
+    said = "rotary embeddings turn neighbors in 'e'; with halves"
+    assert said in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(attention("neighbors"), result).model
+    fresh = {"q": numbers(6, 8, seed=2)}
+    right = osl.run(attention("halves"), fresh)["y"]
+    np.testing.assert_allclose(osl.run(fixed, fresh)["y"], right, rtol=1e-4, atol=1e-6)
+
+
 def test_query_and_key_that_are_exchanged_are_seen_before_what_is_slow_to_try(monkeypatch):
     early = FAMILIES[: FAMILIES.index(missing_rotary)]
     for name, families in (("FAMILIES", early), ("WIDER", ()), ("TOGETHER", ()), ("SOLVED", ())):

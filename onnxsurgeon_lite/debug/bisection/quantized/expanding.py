@@ -8,8 +8,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.result import BisectResult
+from onnxsurgeon_lite.graph import GraphIndex, node_title, onnx_opset
 from onnxsurgeon_lite.graph.block_quantized import PRODUCT, Blocks, blocks_of
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import (
     DEQUANTIZE,
     PRODUCTS,
@@ -18,7 +18,6 @@ from onnxsurgeon_lite.graph.quantizers import (
     constant_of,
     weight_axis,
 )
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model.messages import operand
 from onnxsurgeon_lite.tensors.dtypes import from_array
 
