@@ -162,7 +162,7 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
     left = _LARGEST
     until = time.monotonic() + _SOON
     for hypothesis in hypotheses:
-        if len(place.nodes) > MANY:
+        if len(place.nodes) > MANY and left > 0:
             gathered.append(hypothesis)
         else:
             yield hypothesis
@@ -172,7 +172,7 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
             nodes, places = _places(place, hypothesis)
             for where in places:
                 alike.setdefault((key(hypothesis.mistake), where), []).append((hypothesis, nodes))
-        if gathered and (left <= 0 or time.monotonic() > until):
+        if gathered and time.monotonic() > until:
             yield from chain(_together(place, alike.values(), done), gathered)
             gathered.clear()
             until = time.monotonic() + _SOON
@@ -182,7 +182,7 @@ def with_those_alike(place: Place, hypotheses: Hypotheses) -> Hypotheses:
 def _together(
     place: Place, alike: Iterable[list[tuple[Hypothesis, set[int]]]], done: set[Hashable]
 ) -> Hypotheses:
-    """Yield those of one mistake as one, but for those that are done; of several edits of one node the first."""
+    """Yield the hypotheses of each mistake as one, unless it is done already; of several edits of a node the first."""
     for several in alike:
         taken = set[int]()
         some = list[Hypothesis]()

@@ -26,19 +26,19 @@ _NEAR = 0.25  # between shares of elements that are drawn alike
 def feeding(place: Place) -> Hypotheses:
     """Yield other preparations of the model's inputs that enter the region, or of what a Cast makes of them."""
     inputs = place.whole.inputs
-    values = dict(place.entering)
+    values = {name: value for name, value in place.entering.items() if name in inputs}
     for site in place.sites:
         if site.op_type == "Cast" and site.input[0] in inputs and site.made is not None:
             values[site.output] = site.made
     for name, value in values.items():
-        is_prepared = name not in place.entering or name in inputs
-        if is_prepared and value.dtype.kind == "f" and value.ndim > 1:
+        if has_floats(value) and value.ndim > 1:
             for what, edits in chain(_prepared(name, value), _arranged(name, value)):
-                yield Hypothesis("feeds", f"input {name!r} {what}", edits, ("feeds", what))
+                title = f"{'input ' * (name in inputs)}{name!r}"
+                yield Hypothesis("feeds", f"{title} {what}", edits, ("feeds", what))
 
 
 def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
-    """Yield what makes of each usual preparation another: (what is wrong and what is done about it, the edits)."""
+    """Yield what turns one usual preparation into another: (what is wrong and what is done about it, the edits)."""
     axes = [axis for axis, size in enumerate(value.shape) if size == _COLORS]
     done = set[bytes]()
     for (wrong, (mean, std)), (right, (center, width)) in permutations(_PREPARED.items(), 2):
@@ -55,7 +55,8 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
         # a number for each color is broadcast over the image
         along = [_COLORS] + [1] * (value.ndim - axes[0] - 1) if by_color else []
         edits = _steps(name, [("Mul", factor, 1.0), ("Add", offset, 0.0)], along)
-        yield f"is {wrong}, not {right}; with that", edits
+        # several pairs may have the same numbers: this one is the most usual
+        yield f"is prepared otherwise, for example {wrong} instead of {right}; prepared so", edits
 
 
 def _arranged(name: str, value: Array) -> Iterator[tuple[str, Edits]]:

@@ -104,8 +104,8 @@ def test_an_input_that_is_prepared_otherwise_is_named_and_repaired(known_inputs,
 
     sentence = said(prepared(wrong), prepared(right), "y", x=numbers(2, 3, 4, 4) * scale / 4)
 
-    assert sentence.startswith("input 'x' is ")
-    assert "; with that" in sentence
+    assert sentence.startswith("input 'x' is prepared otherwise, for example ")
+    assert "; prepared so" in sentence
 
 
 HALVES = {"s": np.float32(127.5), "o": np.float32(1)}
@@ -119,7 +119,8 @@ def test_bytes_are_prepared_behind_their_cast(known_inputs):
     sentence = said(wrong, right, "y", x=(numbers(2, 3, 4, 4) * 40 + 100).astype(np.uint8))
 
     assert (
-        "input 'f' is divided by 255, not stretched from 0 .. 255 to -1 .. 1; with that" in sentence
+        "'f' is prepared otherwise, for example divided by 255 instead of stretched from 0 .. 255 to"
+        in sentence
     )
 
 
