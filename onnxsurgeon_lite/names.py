@@ -243,6 +243,20 @@ def stems_of(text: str, stems: Iterable[str]) -> list[str]:
     return found
 
 
+def joined_in(text: str, names: Collection[str]) -> list[str]:
+    """Return the names that a text joins, in order; [] if it joins none.
+
+    `qkv_proj` joins `q_proj`, `k_proj` and `v_proj`: the stems, and the end that all of them have.
+    """
+    for place in (place for place, letter in enumerate(text) if letter == "_"):
+        end = text[place:]
+        stems = [name.removesuffix(end) for name in names if name.endswith(end)]
+        found = stems_of(text[:place], stems)
+        if len(found) > 1:
+            return [stem + end for stem in found]
+    return []
+
+
 def wrapper_of(names: Collection[str], known: Set[str], most: int = 0) -> tuple[str, str]:
     """Return (prefix to drop, prefix to add), such as `model.`: a wrapper module, with which most names are known.
 

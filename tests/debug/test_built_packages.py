@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
@@ -40,6 +40,19 @@ def held(made, right, share):
 
 def operators(model):
     return {node.op_type for node in model.proto.graph.node}
+
+
+def attention(model):
+    """The settings of each GroupQueryAttention, and what it reads beside queries: caches, lengths, tables."""
+    kind = "GroupQueryAttention"
+    return [
+        (
+            {a.name: round(helper.get_attribute_value(a), 6) for a in node.attribute},
+            [*filter(None, node.input[3:])],
+        )
+        for node in model.proto.graph.node
+        if node.op_type == kind
+    ]
 
 
 @every
@@ -125,6 +138,8 @@ def test_a_package_decodes_the_same_in_standard_operators_and_fused_again(name, 
     # in half precision, a cast stands between a sum and its normalization
     skips = "" if name.endswith("fp16") else "Skip"
     assert f"{skips}SimplifiedLayerNormalization" in operators(fused.model)
+    assert attention(fused.model) == attention(model)
+    assert not {"Softmax", "RotaryEmbedding"} & operators(fused.model)
     given = fed(model)
     for edited in (standard, fused):
         assert not [note for note in edited.notes if "not proved" in note]

@@ -1,10 +1,12 @@
 """Say what matches most of a pattern where nothing matches all of it, and where it begins to differ."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 
 from onnx import NodeProto, helper
 
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN
 from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, PatternNode
 from onnxsurgeon_lite.graph.schemas import constant
@@ -17,10 +19,12 @@ _MANY = 1 << 20  # more nodes than a pattern has
 def closest(matchers: Iterable[Matcher]) -> str:
     """Say how far the nearest of several patterns matches, and the first node that differs; '' if no node fits."""
     best, text = 0, ""  # the pattern that matches most
-    for matcher in matchers:
-        score, found = _nearest(matcher)
-        if score > best:
-            best, text = score, found
+    # where a file has many patterns, the steps may not do for all
+    with suppress(UsageError):
+        for matcher in matchers:
+            score, found = _nearest(matcher)
+            if score > best:
+                best, text = score, found
     return text
 
 

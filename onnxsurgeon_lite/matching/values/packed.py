@@ -8,12 +8,9 @@ from functools import partial
 import numpy as np
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.names import stems_of
+from onnxsurgeon_lite.names import joined_in
 from onnxsurgeon_lite.tensors.dtypes import Stored, is_array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
-
-_FEWEST = 2  # parts of a packed projection
-
 
 Packed = Mapping[str, Sequence[str]]
 """The path of a module, as if the references had it -> those that it joins along the last axis, in order."""
@@ -41,32 +38,14 @@ def packed_of(references: ReferenceSet, index: GraphIndex) -> Packed:
     found = dict[str, Sequence[str]]()
     for last, places in lacking.items():
         joined = {
-            f"{parent}.{last}": parts
+            f"{parent}.{last}": [there[part] for part in parts]
             for parent, there in children.items()
-            if last not in there and (parts := _parts(last, there))
+            if last not in there and (parts := joined_in(last, there))
         }
         # one for each module of the model
         if len(joined) == len(places):
             found |= joined
     return found
-
-
-def _parts(last: str, children: Mapping[str, str]) -> list[str]:
-    """Return the references that a name joins: `qkv_proj` has the stems of `q_proj`, `k_proj` and `v_proj`.
-
-    Args:
-        children: last part of the name -> reference.
-    """
-    # the end that all parts have: "_proj"
-    for place, letter in enumerate(last):
-        if letter != "_":
-            continue
-        end = last[place:]
-        stems = [child.removesuffix(end) for child in children if child.endswith(end)]
-        found = stems_of(last[:place], stems)
-        if len(found) >= _FEWEST:
-            return [children[stem + end] for stem in found]
-    return []
 
 
 def with_packed(references: ReferenceSet, packed: Packed) -> ReferenceSet:

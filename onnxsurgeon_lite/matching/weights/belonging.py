@@ -5,7 +5,6 @@ the parts of their names with the names of the weight and of its nodes. `Places`
 to a value. `layout_finding` says whether a square weight is transposed by mistake.
 """
 
-import os.path
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model.messages import integer
-from onnxsurgeon_lite.names import rewrapped, stems_of, wrapper_of
+from onnxsurgeon_lite.names import joined_in, rewrapped, wrapper_of
 
 Parts = tuple[str, ...]
 _Group = tuple[int, Parts]
@@ -107,14 +106,9 @@ class Belonging:
         start = self.rival(name, parameters[0]) or parameters[0]
         for group in _groups(_parts(start)):
             siblings = {parts[group[0]]: parts for parts in self._groups[group]}
-            # "q_proj", "k_proj", "v_proj" end in "_proj" and have the stems "q", "k", "v"
-            end = os.path.commonprefix([part[::-1] for part in siblings])[::-1]
-            stems = {part.removesuffix(end): part for part in siblings if part != end}
             for part in _parts(name):
-                # "qkv_proj" -> "q", "k", "v"
-                order = stems_of(part.removesuffix(end), stems) if part.endswith(end) else []
-                if len(order) > 1:
-                    return [self._names[siblings[stems[stem]]] for stem in order]
+                if order := joined_in(part, siblings):
+                    return [self._names[siblings[each]] for each in order]
         return []
 
     def _rival(self, name: Parts, parameter: str) -> str | None:
