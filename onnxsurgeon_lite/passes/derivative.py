@@ -181,8 +181,12 @@ class Derivative:
         proto = self.index.model.proto
         graph = proto.graph
         names = node_names(proto)
-        graph.initializer.extend(self.tape.names.constants.values())
         graph.node.extend(self.tape.nodes)
+        # constants that only other constants were computed from are not needed
+        read = set(walk.inputs(walk.with_inner(self.tape.nodes)))
+        read.update(value.name for value in graph.output)
+        constants = self.tape.names.constants.values()
+        graph.initializer.extend(tensor for tensor in constants if tensor.name in read)
         name_apart(walk.graphs(proto), names)
         return self.index.model
 

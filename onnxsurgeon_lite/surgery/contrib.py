@@ -1,55 +1,30 @@
 """Operators of onnxruntime as functions of ONNX's own, written as ONNX text in `contrib.onnxtxt`."""
 
 import math
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from string import Template
 
-from onnx import FunctionProto, NodeProto, TensorProto, TypeProto, defs, helper, parser
+from onnx import FunctionProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph import GraphIndex, attribute_type, node_title, onnx_opset
+from onnxsurgeon_lite.graph import (
+    GraphIndex,
+    attribute_type,
+    dims_of,
+    has_shape,
+    node_title,
+    onnx_opset,
+)
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, Schema, find_schema
-from onnxsurgeon_lite.model import Model, by_name, drop, is_standard, walk
-from onnxsurgeon_lite.surgery.edits import rename_uses
+from onnxsurgeon_lite.model import Model, by_name, is_standard, walk
 from onnxsurgeon_lite.surgery.expansion import expand
-from onnxsurgeon_lite.tensors.dtypes import dtype_name
+from onnxsurgeon_lite.surgery.text_functions import Fact, text_functions
 
 _PLACE = Path(__file__).with_name("contrib.onnxtxt")
 LEAST_OPSET = 18  # since then, the operators that these functions use have kept their meaning
-# `Name (inputs) => (outputs) {`, lines, `}`: name, inputs, outputs and lines are the groups.
-_SIGNATURE = re.compile(r"^(\w+) \(([^)]*)\) => \(([^)]*)\) {\n(.*?)^}", re.DOTALL | re.MULTILINE)
 _REQUIRED = defs.OpSchema.FormalParameterOption.Single
 _NARROW = TensorProto.FLOAT16, TensorProto.BFLOAT16
-_Value = int | float | str | bool
-
-
-@dataclass(frozen=True)
-class _Written:
-    """An operator's function as it is written.
-
-    Attributes:
-        inputs, outputs: the names that its text has for them, in order.
-        lines: its nodes, with the conditions under which they are there.
-    """
-
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    lines: Sequence[str]
-
-
-@cache
-def _written() -> Mapping[str, _Written]:
-    """Return operator -> its text."""
-    text = re.sub(r"^ *#.*\n", "", _PLACE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {
-        name: _Written(inputs.replace(",", " ").split(), outputs.replace(",", " ").split(), body.splitlines())
-        for name, inputs, outputs, body in _SIGNATURE.findall(text)
-    }  # fmt: skip
 
 
 def is_contrib(node: NodeProto) -> bool:
@@ -57,7 +32,7 @@ def is_contrib(node: NodeProto) -> bool:
     # onnxruntime registers this one in ONNX's own domain, too
     is_in_onnx = node.op_type == "SimplifiedLayerNormalization" and is_standard(node)
     is_its_own = is_in_onnx or node.domain == RUNTIME_DOMAIN
-    return is_its_own and node.op_type in _written() and any(node.output)
+    return is_its_own and node.op_type in text_functions(_PLACE) and any(node.output)
 
 
 def in_standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
@@ -104,65 +79,18 @@ def contrib_function(
     Raises:
         EditError: the node has something that its function does not do.
     """
-    written = _written()[node.op_type]
-    facts = _facts(node, written, types) | {"opset_21": version >= 21}
-    # A line is a node, a node after conditions, or one of two commands:
-    # `? bias !narrow : y = Add (x, bias)`, `refuse mean`, `need bits_4 bits_8`.
-    kept = []
-    for line in written.lines:
-        match line.split():
-            case ["refuse", *names]:
-                if found := [name for name in names if _holds(facts, name)]:
-                    raise EditError(f"its {found[0].replace('_', ' ')} has no standard form here")
-            case ["need", *names]:
-                if not any(_holds(facts, name) for name in names):
-                    wanted = " or ".join(names).replace("_", " ").replace("!", "no ")
-                    raise EditError(f"it is not known to be {wanted}")
-            case ["?", *_]:
-                conditions, _, made = line.partition(" : ")
-                if all(_holds(facts, name) for name in conditions.split()[1:]):
-                    kept.append(made)
-            case _:
-                kept.append(line)
-    body = Template("\n".join(kept)).substitute(facts)  # `$epsilon` -> its number
-    imports = f'"" : {max(version, LEAST_OPSET)}, "{RUNTIME_DOMAIN}" : 1'
-    header = f'<domain: "{RUNTIME_DOMAIN}", opset_import: [{imports}]>'
-    signature = f"{node.op_type} ({', '.join(written.inputs)}) => ({', '.join(written.outputs)})"
-    return _without_identities(parser.parse_function(f"{header} {signature} {{\n{body}\n}}"))
-
-
-def _holds(facts: Mapping[str, _Value], name: str) -> bool:
-    """Return whether a condition holds: what is switched off is 0, negative or NONE; a scale may be negative."""
-    if name.startswith("!"):
-        return not _holds(facts, name[1:])
-    value = facts.get(name, 0)
-    if isinstance(value, str | list):
-        return value not in ("", "NONE", [])
-    return value != 0 if name == "scale" else value > 0
-
-
-def _facts(
-    node: NodeProto, written: _Written, types: Sequence[TypeProto | None]
-) -> dict[str, _Value]:
-    """Return what the lines of a function may ask about a node."""
-    found = _attributes(node, _schema(node))
-    if any(node.input[len(written.inputs) :]):
-        raise EditError(f"it has more inputs than {len(written.inputs)}")
-    # What is given has its own name as a fact: `? bias :` asks whether the node has that input.
-    for names, values in ((written.outputs, node.output), (written.inputs, node.input)):
-        found |= {name: True for name, given in zip(names, values, strict=False) if given}
+    written = text_functions(_PLACE)[node.op_type]
+    facts = _attributes(node, _schema(node)) | written.facts(node, types)
+    # facts about the first input alone
     last = [-1]  # the numbers of the last axis
-    for name, kind in zip(written.inputs, types, strict=False):
-        tensor = None if kind is None else kind.tensor_type
-        if tensor is not None and tensor.HasField("shape"):
-            found[f"{name}_{len(tensor.shape.dim)}d"] = True  # `x_3d`: the rank of `x`
-        if tensor is not None:
-            found[f"{name}_{dtype_name(tensor.elem_type)}"] = True  # `zero_points_uint8`
-        if name == written.inputs[0] and tensor is not None:  # facts about the first input alone
-            found["narrow"] = tensor.elem_type in _NARROW
-            last.append(len(tensor.shape.dim) - 1)
-    found["other_axis"] = found.get("axis", -1) not in last
-    return found
+    first = types[0] if types else None
+    if first is not None:
+        facts["narrow"] = first.tensor_type.elem_type in _NARROW
+        if has_shape(first):
+            last.append(len(dims_of(first)) - 1)
+    facts |= {"other_axis": facts.get("axis", -1) not in last, "opset_21": version >= 21}
+    imports = f'"" : {max(version, LEAST_OPSET)}, "{RUNTIME_DOMAIN}" : 1'
+    return written.function(facts, f'<domain: "{RUNTIME_DOMAIN}", opset_import: [{imports}]>')
 
 
 def _schema(node: NodeProto) -> Schema:
@@ -178,10 +106,10 @@ def _schema(node: NodeProto) -> Schema:
     return schema
 
 
-def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
+def _attributes(node: NodeProto, schema: Schema) -> dict[str, Fact]:
     """Return a node's attributes with their defaults, 0 and '' for what is not set, and numbers that follow."""
     given = by_name(node.attribute)
-    found = dict[str, _Value]()
+    found = dict[str, Fact]()
     for name, attribute in schema.attributes.items():
         proto = given.get(name, attribute.default_value)
         if proto.name and proto.type != attribute_type(schema, name):
@@ -197,15 +125,3 @@ def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
         heads, own = int(found["num_heads"]), int(found["kv_num_heads"])
         found |= {"all_heads": heads + 2 * own, "group": heads // max(1, own)}
     return found
-
-
-def _without_identities(function: FunctionProto) -> FunctionProto:
-    """Return a function whose inner values have one name."""
-    names = dict[str, str]()
-    for node in function.node:
-        rename_uses([node], names)
-        # its readers read its input instead
-        if node.op_type == "Identity" and node.output[0] not in function.output:
-            names[node.output[0]] = node.input[0]
-    drop(function.node, lambda node: node.output[0] in names)
-    return function

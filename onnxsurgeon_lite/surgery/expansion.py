@@ -1,7 +1,7 @@
 """Replace nodes by the functions that their schemas define: Gelu by Erf and what is around it, and so on."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
@@ -104,8 +104,7 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
     pairs = zip(function.output, node.output, strict=False)
     results = {name: value for name, value in pairs if value}
     function.output[:], node.output[:] = list(results), list(results.values())
-    kept = _needed(function)
-    assign(function.node, kept)
+    assign(function.node, needed(function.node, results))
     # What is left of the node: name, documentation, metadata. The nodes that make its outputs get all of it.
     rest = copied(node)
     for field in ("op_type", "domain", "input", "output", "attribute"):
@@ -227,12 +226,12 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
         }}""")
 
 
-def _needed(function: FunctionProto) -> list[NodeProto]:
-    """Return the nodes that the outputs depend on, in order."""
+def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """Return the nodes that outputs depend on, in order."""
     # From the last node to the first: a node is needed if it makes something that is.
-    wanted = set(function.output)
+    wanted = set(outputs)
     kept = []
-    for node in reversed(function.node):
+    for node in reversed(nodes):
         if not wanted.isdisjoint(node.output):
             kept.append(node)
             wanted.update(node.input, captured(node))

@@ -178,6 +178,7 @@ def defined(wide: ModelProto) -> ModelProto:
         return wide
     del wide.graph.node[:]
     wide.graph.node.extend(tape.nodes)
+    wide.graph.initializer.extend(tape.names.constants.values())
     for made, name in zip(body.outputs, node.output, strict=False):
         wide.graph.node.add(op_type="Identity", input=[made], output=[name])
     return wide

@@ -346,6 +346,52 @@ def test_a_deformed_convolution_has_the_gradient_that_torch_has_of_its_definitio
         )
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("aligned", [False, True])
+def test_samples_of_an_image_have_the_gradient_that_torch_has(mode, padding, aligned):
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (2, 3, 5, 4)).astype(np.float32)
+    grid = random.uniform(-1.4, 1.4, (2, 6, 3, 2)).astype(np.float32)
+    model = osl.build(f"""<ir_version: 8, opset_import: ["" : 16]>
+        g (float[2, 3, 5, 4] x, float[2, 6, 3, 2] grid) => (float[2, 3, 6, 3] z) {{
+            y = GridSample <mode = "{mode}", padding_mode = "{padding}", align_corners = {int(aligned)}> (x, grid)
+            z = Sin (y) }}""")
+    # the nearest element does not change with small changes of the grid
+    names = ["x"] if mode == "nearest" else ["x", "grid"]
+
+    added = osl.gradient(model, of="z", to=names).model
+    found = osl.run(added, {"x": x, "grid": grid}, fetch=[f"d(z)/d({name})" for name in names])
+
+    given = {
+        "x": torch.tensor(x, requires_grad=True),
+        "grid": torch.tensor(grid, requires_grad=True),
+    }
+    sampled = torch.nn.functional.grid_sample(
+        given["x"], given["grid"], mode=mode, padding_mode=padding, align_corners=aligned
+    )
+    sampled.sin().sum().backward()
+    for name in names:
+        np.testing.assert_allclose(
+            found[f"d(z)/d({name})"], given[name].grad.numpy(), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_what_a_written_definition_leaves_out_is_refused_in_its_words(model_of):
+    head = "m (float[1,2,4,4] x, float[1,4] r) => (float[a,b,c,d] y) { b = Constant <value_ints = [0]> ()"
+    for given, why in (
+        ('mode = "max"', "mode is 'max'"),
+        ("sampling_ratio = 0", "sampling_ratio is 0"),
+    ):
+        model = model_of(f"{head} y = RoiAlign <{given}> (x, r, b) }}")
+        assert refused(model, "y", "x").startswith(f"RoiAlign has no gradient rule where {why}")
+    odd = """m (float[4,3,2] x, float[1,2,2] w, float[1,2,2] r) => (float[a,b,c,d] y) {
+        y = RNN <hidden_size = 2, activations = ["LeakyRelu"]> (x, w, r) }"""
+    assert refused(model_of(odd), "y", "x").startswith(
+        "RNN has no gradient rule where it has LeakyRelu"
+    )
+
+
 @pytest.mark.parametrize("opset", [17, 18])
 @pytest.mark.parametrize("operator", ["ReduceMean", "ReduceProd", "ReduceMax", "ReduceL2"])
 def test_a_reduction_over_all_axes_of_unknown_sizes_has_a_gradient_of_its_inputs_shape(

@@ -7,8 +7,11 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.graph import RANDOM, bound_nodes, constant_of, every_read, has_shape
 from onnxsurgeon_lite.model import copied, is_standard
+from onnxsurgeon_lite.surgery import expansion
 from onnxsurgeon_lite.surgery.edits import rename_uses
-from onnxsurgeon_lite.surgery.expansion import add_defaults, definition
+from onnxsurgeon_lite.surgery.expansion import add_defaults
+from onnxsurgeon_lite.surgery.gradients.definitions import DEFINED, definition
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Tape
 from onnxsurgeon_lite.surgery.relax import of_rank
 from onnxsurgeon_lite.surgery.resizing.inference import (
@@ -34,7 +37,11 @@ class Expansion:
 
 def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
     """Write the nodes that define an operator; return None if ONNX does not define it by nodes, or by random ones."""
-    function = definition_of(tape, node)
+    # our own text comes before what ONNX says
+    if is_standard(node) and node.op_type in DEFINED:
+        function: FunctionProto | None = definition(GradientStep(tape, node, []))
+    else:
+        function = definition_of(tape, node)
     if function is None or any(inner.op_type in RANDOM for inner in function.node):
         return None
     given = dict(zip(function.input, node.input, strict=False))  # inputs that the node omits are ''
@@ -50,11 +57,13 @@ def definition_of(tape: Tape, node: NodeProto) -> FunctionProto | None:
     """Return the function by which ONNX defines an operator, for the types of a node's inputs."""
     if not is_standard(node) or not defs.has(node.op_type):
         return None
-    return definition(node, tape.opset, lambda: list(map(tape.type_of, node.input)))
+    return expansion.definition(node, tape.opset, lambda: list(map(tape.type_of, node.input)))
 
 
 def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> list[NodeProto]:
     """Write nodes under new names, and learn the types of what they make; of equal ones, return one.
+
+    What is known without running, such as a shape, becomes a constant.
 
     Args:
         names: old name -> new name of what they read; takes what they make.
@@ -65,39 +74,46 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
             continue  # nothing reads it
         # what a node makes gets a new name, unless an equal node makes it already
         rename_uses([node], names)
+        states = _states(tape, node)
         outputs = list(node.output)
+        # a Constant is a tensor of the main graph, whatever body it is in
+        tensor = constant_of(node)
+        if tensor is not None:
+            names[outputs[0]] = tape.tensor(tensor).name
+            tape.names.arrays[names[outputs[0]]] = dtypes.to_array(tensor)
+            continue
+        # a shape of known sizes, and what is computed from it
+        if len(states) == 1 and states[0].data is not None:
+            names[outputs[0]] = tape.array(states[0].data[0]).name
+            continue
         del node.output[:]
         node.output[:] = tape.add(node, len(outputs))
         names.update(zip(outputs, node.output, strict=True))
-        tensor = constant_of(node)
-        if tensor is not None:
-            tape.names.arrays[node.output[0]] = dtypes.to_array(tensor)
         made[node.output[0]] = node
-    learn(tape, list(made.values()))
+        # what is known of its outputs serves the nodes behind it
+        for name, state in zip(node.output, states, strict=False):
+            tape.names.types[name] = state.types[0]
+            if state.data is not None:
+                tape.names.arrays[name] = state.data[0]
+            elif node.op_type == "Split":  # inference leaves out its rank where sizes are not known
+                whole = _state(tape, node.input[0]).types[0]
+                kind = state.types[0]
+                tape.names.types[name] = kind if has_shape(kind) else of_rank(whole)
     return list(made.values())
 
 
-def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
-    """Infer the types of what nodes make, and the numbers of what they make of few known ones."""
+def _states(tape: Tape, node: NodeProto) -> Sequence[State]:
+    """Return what inference knows of a node's outputs: their types, and the numbers of small tensors."""
     names = tape.names
     # A model without nodes, which says the opset: inference is asked node by node.
     if names.inference is None:
         opset = [helper.make_opsetid("", tape.opset)]
         names.inference = SizeInference(ModelProto(ir_version=10, opset_import=opset), 1)
-    # the types of what it reads, then numbers for small tensors
-    for node in nodes:
-        given = {name: _state(tape, name) for name in every_read(node) if name}
-        try:
-            states = names.inference.states(node, given)
-        except InferenceFailed:  # the types stay unknown: a rule that needs one says so
-            continue
-        for name, state in zip(node.output, states, strict=True):
-            names.types[name] = state.types[0]
-            if state.data is not None:  # small tensors that follow from constants: shapes, axes
-                names.arrays[name] = state.data[0]
-            elif node.op_type == "Split":  # inference leaves out its rank where sizes are not known
-                made, whole = state.types[0], given[node.input[0]].types[0]
-                names.types[name] = made if has_shape(made) else of_rank(whole)
+    given = {name: _state(tape, name) for name in every_read(node) if name}
+    try:
+        return names.inference.states(node, given)
+    except InferenceFailed:  # the types stay unknown: a rule that needs one says so
+        return ()
 
 
 def _state(tape: Tape, name: str) -> State:

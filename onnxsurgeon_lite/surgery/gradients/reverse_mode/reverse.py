@@ -1,7 +1,7 @@
 """Reverse mode: walk the nodes from the last to the first, and pass each output's gradient on to the inputs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import NodeProto
@@ -9,10 +9,10 @@ from onnx import NodeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import every_read, operator_text
 from onnxsurgeon_lite.model import is_standard
-from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
+from onnxsurgeon_lite.surgery.gradients.expansion import expanded
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.sequences import without_sequences
-from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, WRITTEN, ZERO
+from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, ZERO
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 
@@ -108,6 +108,7 @@ class Reverse:
         if rule is None or (any(given[1:]) and node.op_type not in SEVERAL):
             yield from self._inside(node, given, wanted)
             return
+        # a rule gives the gradient of one input after another
         for slot, name in enumerate(node.input):
             # a rule without a formula for this input: it has no gradient
             if name not in active or (isinstance(rule, tuple) and slot >= len(rule)):
@@ -124,7 +125,7 @@ class Reverse:
         self, node: NodeProto, given: Sequence[Term | None], wanted: Sequence[str]
     ) -> Iterator[tuple[str, Term]]:
         """Yield gradients through the nodes that define an operator."""
-        # bodies first, then operators that are written here, then what ONNX defines by nodes
+        # bodies first, then what the library or ONNX defines by nodes
         through = BODIES.get(node.op_type) if is_standard(node) else None
         if through is not None:
             yield from through(
@@ -135,10 +136,10 @@ class Reverse:
                 lambda tape, nodes, seeds, to: Reverse(tape, nodes).gradients(seeds, to),
             )
             return
-        write = WRITTEN.get(node.op_type) if is_standard(node) else None
-        body = expanded(self.tape, node) if write is None else _written(self.tape, node, write)
+        body = expanded(self.tape, node)
         if body is None:
             raise missing_rule(node)
+        # the gradients of the node's outputs are those of the definition's
         seeds = {
             name: term for name, term in zip(body.outputs, given, strict=False) if term is not None
         }
@@ -148,15 +149,6 @@ class Reverse:
 
 
 BODIES = {"If": through_if, "Loop": through_loop, "Scan": through_loop}
-
-
-def _written(tape: Tape, node: NodeProto, write: Callable[[GradientStep], list[Term]]) -> Expansion:
-    """Write a node as others that compute the same."""
-    apart = Tape(tape.names, stage=tape.stage)  # its nodes are all differentiated: none is shared
-    terms = write(GradientStep(apart, node, []))
-    tape.nodes.extend(apart.nodes)
-    learn(tape, apart.nodes)
-    return Expansion(apart.nodes, [term.name for term in terms])
 
 
 class MissingRule(EditError):

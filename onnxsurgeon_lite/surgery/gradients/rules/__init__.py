@@ -1,7 +1,5 @@
 """The gradient of each operator: one rule for each input, by the operator's name."""
 
-from collections.abc import Callable
-
 from onnxsurgeon_lite.surgery.gradients.rules import (
     convolution,
     formulas,
@@ -9,14 +7,11 @@ from onnxsurgeon_lite.surgery.gradients.rules import (
     normalization,
     pooling,
     products,
-    recurrent,
     resizing,
-    sampling,
     shapes,
     signals,
 )
-from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
-from onnxsurgeon_lite.surgery.gradients.tape import Term
+from onnxsurgeon_lite.surgery.gradients.step import Rule
 
 RULES: dict[str, Rule] = {
     **formulas.BROADCAST,
@@ -30,16 +25,6 @@ RULES: dict[str, Rule] = {
     **resizing.RULES,
     **signals.RULES,
 }
-
-WRITTEN: dict[str, Callable[[GradientStep], list[Term]]] = {
-    "CumProd": formulas.running_product,
-    "DeformConv": sampling.deformed,
-    "GridSample": sampling.grid_sample,
-    "RoiAlign": sampling.aligned_regions,
-    "STFT": signals.stft,
-    **dict.fromkeys(recurrent.OPERATORS, recurrent.unrolled),
-}
-"""Operators that are differentiated by nodes that compute the same, written here."""
 
 BROADCAST = formulas.BROADCAST.keys()
 """Operators whose inputs are broadcast to the output: the rules give gradients in the output's shape."""

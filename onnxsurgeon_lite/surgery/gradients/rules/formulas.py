@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule, Slot, is_float
@@ -250,30 +249,6 @@ def _mean(s: GradientStep) -> Term:
         whole, left = (s.tape.size(term).cast(s.dy.dtype) for term in (s.a, s.y))
         count = s.tape.op("Squeeze", whole / left)
     return s.expanded(s.dy / count)
-
-
-def running_product(s: GradientStep) -> list[Term]:
-    """Write CumProd as a product over all elements, with 1 for those after each element."""
-    t = s.tape
-    known = s.numbers(1)
-    if known is None:
-        raise s.refused("the axis is computed when the model runs")
-    axis = s.at(int(np.ravel(known)[0]))
-    # Row i of a square holds the elements up to i, and 1 for the others: its product is element i.
-    order = [i for i in range(s.rank) if i != axis] + [axis]
-    rows = t.op("Unsqueeze", t.transposed(s.a, order), [-2])
-    size = t.length(s.a, axis)
-    place = size.up_to()
-    ends = t.op("Unsqueeze", place, [1])
-    # which elements count: up to the end, or from it on
-    one, other = (ends, place) if not s.integer("reverse") else (place, ends)
-    behind = one < other if not s.integer("exclusive") else t.op("Not", other < one)
-    filled = behind.where(rows.of(1), rows)
-    axes = {"axes": [-1]} if t.opset < 18 else {}
-    given = [] if axes else [[-1]]
-    made = t.op("ReduceProd", filled, *given, keepdims=0, **axes)
-    # argsort of a permutation is its inverse
-    return [t.transposed(made, [int(i) for i in np.argsort(order)])]
 
 
 _WORDS: Words = {

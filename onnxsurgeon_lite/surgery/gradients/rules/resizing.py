@@ -14,6 +14,7 @@ _KEPT = (
 def _resize(s: GradientStep) -> Term:
     if s.text("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise s.refused("it crops")
+    # one product for each axis whose size changes
     made = s.dy
     for axis in range(s.rank):
         if not _same(s, axis):
@@ -38,6 +39,7 @@ def _scale(s: GradientStep, axis: int) -> float | Term | None:
     axes = list(map(s.at, s.integers("axes") or range(s.rank)))
     if axis not in axes:
         return 1.0
+    # scales are listed in the order of `axes`
     known = s.numbers(2)
     place = axes.index(axis)
     if known is not None:

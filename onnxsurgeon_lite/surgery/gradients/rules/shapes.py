@@ -66,6 +66,7 @@ def _pad(s: GradientStep) -> Term:
     pads, axes = s.listed("", 1), s.listed("", 3)
     if isinstance(pads, list) and not isinstance(axes, Term) and min(pads, default=0) >= 0:
         return _inner(s, pads, axes or list(range(len(pads) // 2)))
+    # pads that are computed when the model runs
     rest = s.rest(3)
     # a negative Pad removes what was added
     return s.tape.op("Pad", s.dy, -s.b, *([None, *rest] if rest else []))

@@ -69,6 +69,7 @@ def transformed(
     """Return a DFT of a list's length."""
     t = term.tape
     size = term.tape.op("Squeeze", length)
+    # the axis was an attribute; as an input it counts from the end, whatever the rank
     if t.opset < _AXIS_AS_INPUT:
         return t.op("DFT", term, size, axis=axis, inverse=inverse, onesided=onesided)
     place = t.number(axis - rank, TensorProto.INT64)
@@ -81,25 +82,6 @@ def _grown(term: Term, axis: int, count: Term, rank: int) -> Term:
     # pads: begin of each axis, then end of each axis; only the end of this one is not 0
     pads = [0] * (rank + axis), count, [0] * (rank - 1 - axis)
     return t.op("Pad", term, t.concat(*pads[: 3 if axis < rank - 1 else 2]))
-
-
-def stft(s: GradientStep) -> list[Term]:
-    """Write a short-time transform as one DFT of all frames."""
-    t = s.tape
-    step = s.b
-    window = s.input(2) if s.has(2) else None
-    # without a length, that of the window
-    frame = s.input(3) if s.has(3) else t.length(s.input(2), 0)
-    length = t.length(s.a, 1)
-    count = (length - frame.cast(TensorProto.INT64)) / step.cast(TensorProto.INT64) + 1
-    # [frames, places in a frame]: which element each is
-    starts = count.up_to() * step.cast(TensorProto.INT64)
-    places = t.op("Unsqueeze", starts, [1]) + frame.cast(TensorProto.INT64).up_to()
-    frames = t.op("Gather", s.a, places, axis=1)
-    if window is not None:
-        frames = frames * t.op("Unsqueeze", window, [1])
-    size = t.op("Reshape", frame.cast(TensorProto.INT64), [1])
-    return [transformed(frames, size, 2, 4, onesided=s.integer("onesided", 1))]
 
 
 RULES: dict[str, Rule] = {"DFT": (_dft,)}
