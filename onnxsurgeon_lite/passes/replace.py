@@ -69,8 +69,6 @@ class Replace:
             raise UsageError("a model takes values, no numbers", "insert them: onnxdbg edit insert")
         values = [name for name in inputs.names if name and name not in inputs.numbers]
         region = close(index, values, outputs.names).nodes
-        if not region:
-            raise EditError("nothing is between the inputs and the outputs", "name other values")
         # a constant that others read stays; other values inside the region must not be read outside
         inside = set(region)
         region = tuple(
@@ -78,6 +76,8 @@ class Replace:
             for p in region
             if index.reads[p] or inside.issuperset(index.next_to(index.nodes[p].output))
         )
+        if not region:
+            raise EditError("nothing is between the inputs and the outputs", "name other values")
         _require_private(index, region, outputs.names)
         # put the node or the graph of the model in its place, and let types follow
         types = dict[str, TypeProto]()

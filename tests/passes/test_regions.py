@@ -67,6 +67,14 @@ def test_a_constant_inside_a_region_that_others_read_stays(model_of):
     assert np.allclose(run(result.model, {"x": X})["y"], 2 - X)
 
 
+def test_nothing_is_replaced_where_a_shared_constant_is_all_there_is(model_of):
+    nodes = "c = Constant <value_float = 2.0> () a = Mul(x, c) y = Add(a, c)"
+    text = f"g (float[4] x) => (float[4] y) {{ {nodes} }}"
+
+    with pytest.raises(EditError, match="nothing is between the inputs and the outputs"):
+        Replace(("x",), ("c",), "Neg").apply(model_of(text))
+
+
 @pytest.mark.parametrize(
     ("step", "error", "problem"),
     [

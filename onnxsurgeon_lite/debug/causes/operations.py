@@ -47,6 +47,7 @@ _FIRST = 64  # elements that show what cannot fit
 _INTEGERS = ("Ceil", "QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear")
 """Operators beside which a rounding may be missing, and those that round."""
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
+_ACTIVATED = _PRODUCTS + ("Add", "BatchNormalization", "LayerNormalization")
 _PART = 1e-4  # a smaller difference is none
 _FLAT = 3e-5  # a smaller one is noise
 _MOST = 0.5  # of the numbers of a constant that was forgotten are not zero
@@ -60,7 +61,9 @@ _AXES_READ = 13  # the opset since which Squeeze reads its axes
 RESHAPING = ("Reshape", "Flatten")
 OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
 """Normalizations that are the same for every position."""
-_MOVED_NODES = 16  # of a region in which all nodes are moved; in a larger one those that normalize
+_MOVED_NODES = (
+    16  # of a region in which all nodes are moved anywhere; in a larger one those that normalize
+)
 _FILLED: Mapping[str, tuple[str, Callable[[Wide, Wide], Wide]]] = {
     "Add": ("added to", np.add),
     "Sub": ("subtracted from", np.subtract),
@@ -68,6 +71,9 @@ _FILLED: Mapping[str, tuple[str, Callable[[Wide, Wide], Wide]]] = {
     "Div": ("dividing", np.divide),
 }
 """Operator -> what is not done with another value, and what it makes of a value and the other one."""
+
+
+Edge = tuple[str, Array, list[RegionNode]]
 
 
 def operations(place: Place) -> Hypotheses:
@@ -78,13 +84,13 @@ def operations(place: Place) -> Hypotheses:
             mistake, where = ("missing", step.title), f"behind {place.maker}"
             yield step.missing(place, place.value, where, (), True, mistake)
     yield from _missing_steps(place)
-    yield from _replaced(place)
+    yield from _replaced(place, activations=False)
 
 
 def other_operations(place: Place) -> Hypotheses:
     """Yield operations that are missing before a node."""
     yield from _lacking_operands_on_edges(place)
-    yield from _missing_on_edges(place)
+    yield from _missing_on_edges(place, edges(place))
     yield from _missing_operands_on_edges(place, "usual")
     yield from _missing_operands_on_edges(place, "rare")
 
@@ -381,7 +387,7 @@ def as_size(factor: float) -> tuple[str, float, bool]:
     return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
-def edges(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
+def edges(place: Place) -> Iterator[Edge]:
     """Yield (value, its numbers, nodes that read it) of floats: the edges to all readers, then each edge."""
     for name, array in place.values.items():
         readers = place.readers(name)
@@ -391,12 +397,30 @@ def edges(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
                 yield from ((name, array, [reader]) for reader in readers)
 
 
-def _missing_on_edges(place: Place) -> Hypotheses:
+def usual_steps(place: Place) -> Hypotheses:
+    """Yield what people forget most between two nodes: an activation between products, the 1 that a factor has."""
+    usual = MISTAKES["between"]
+    there = dict[str, list[Edge]]()
+    for edge in edges(place):
+        name, _, readers = edge
+        kinds = {reader.op_type for reader in readers}
+        kind = kinds.pop() if len(kinds) == 1 else ""
+        maker = place.site_of(name)
+        # an activation is behind a product, with its bias and its norm
+        fits = maker is not None and (kind == "Mul" or maker.op_type in _ACTIVATED)
+        if kind in usual and fits:
+            there.setdefault(kind, []).append(edge)
+    for kind, found in there.items():
+        yield from _missing_on_edges(place, found, usual[kind])
+
+
+def _missing_on_edges(place: Place, there: Iterable[Edge], only: Sequence[str] = ()) -> Hypotheses:
     """Yield operators and activations between a value and what reads it, one after the other."""
     found = [
         (step, name, array, readers)
-        for name, array, readers in edges(place)
+        for name, array, readers in there
         for step in _steps(place, name)
+        if not only or step.title in only
     ]
     # each wherever it may be missing: somebody may have forgotten all of them
     titles = list(dict.fromkeys(step.title for step, *_ in found))
@@ -475,8 +499,17 @@ def _lacking_operands_on_edges(place: Place) -> Hypotheses:
 _SLOPES = {name: float(name[11:-1]) for name in ACTIVATIONS if name.startswith("LeakyRelu (")}
 
 
-def _replaced(place: Place) -> Hypotheses:
-    """Yield activations in place of all nodes between two values of the same shape."""
+def other_activations(place: Place) -> Hypotheses:
+    """Yield other activations in place of those that a region has: people confuse them most."""
+    yield from _replaced(place, activations=True)
+
+
+def _replaced(place: Place, activations: bool) -> Hypotheses:
+    """Yield activations in place of all nodes between two values of the same shape.
+
+    Args:
+        activations: whether the nodes are an activation now.
+    """
     results = dict[str, dict[str, Wide]]()
     for start, end in _between(place):
         # what each activation makes of the one value, and which one makes the other now
@@ -486,6 +519,8 @@ def _replaced(place: Place) -> Hypotheses:
         found, made = results[start], place.some_of(end)
         allowed = _FLAT * peak(made)
         there = [name for name, result in found.items() if peak(result - made) <= allowed]
+        if bool(there) != activations:
+            continue
         has = f"{ACTIVATIONS[there[0]][0]} instead of" if there else "not"
         for name, (title, *_) in ACTIVATIONS.items():
             if place.close(found[name]) if end == place.value else name not in there:
@@ -641,8 +676,7 @@ def moved(place: Place) -> Hypotheses:
     """Yield a node with one input at another place: before the addition instead of after it."""
     few = len(place.sites) <= _MOVED_NODES
     for site in place.sites:
-        if not few and not site.op_type.endswith("Normalization"):
-            continue
+        anywhere = few or site.op_type.endswith("Normalization")
         data, made, read = site.computed, site.made, None
         if len(data) == 1 and site.op_type not in ("Identity", "Cast", "Reshape"):
             read = place.operand(data[0])
@@ -650,17 +684,22 @@ def moved(place: Place) -> Hypotheses:
             continue
         known, name = site.attributes, data[0]
         attributes = tuple((a.name, known[a.name]) for a in site.node.attribute if a.name in known)
+        # over one node before it, or behind it
+        maker = place.site_of(name)
+        near = {reader.output for reader in site.readers} | set(maker.computed if maker else ())
         wrong = f"{site.title} stands at the wrong place"
         # a function of elements may stand anywhere, one of rows where rows are as long
         shape = () if site.op_type in _UNARY else made.shape
         shape = shape[-1:] if site.op_type in OF_THE_LAST_AXIS else shape
         for value, readers in _spots(place, site, shape):
+            if not (anywhere or value in near):
+                continue
             there = Rewire(value, site.output, place.those(readers))
             edits = (Rewire(site.output, name), Rewire(name, value, site.only), there)
             sentence = f"{wrong}; between {value!r} and {who(readers)}"
             mistake = ("moved", site.op_type, "between")
             yield Hypothesis("moved operation", sentence, edits, mistake)
-        if site.output != place.value:
+        if anywhere and site.output != place.value:
             end = place.value
             inputs = tuple(end if read == name else read for read in site.input)
             behind = Insert(end, site.op_type, inputs, attributes, site.node.domain, before=True)

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.journal import Journal, digest
 from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import GraphIndex, every_read, native
 from onnxsurgeon_lite.graph.settling import tried
-from onnxsurgeon_lite.model import Model, copied
+from onnxsurgeon_lite.model import Model, copied, external_tensors
 from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.passes.protocol import Pipeline, key
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -230,7 +230,7 @@ class Bench:
         def wait() -> list[Edited]:
             try:
                 made = waiting()
-            except RuntimeFailure:  # one of them
+            except (RuntimeFailure, native.RejectedError):  # one of them
                 half = len(batch) // 2
                 parts = (batch[:half], batch[half:]) if half else ()
                 return [copy for part in parts for copy in self._begun(part)()]
@@ -387,6 +387,11 @@ def _instead(ends: Mapping[str, str], on: str) -> dict[str, str]:
 
 def _encoded(place: Place, model: Model) -> bytes:
     """Return an edited place without the constants that stay."""
+    # what comes from another model is in files that this one does not know
+    known = set(place.index.model.files.values())
+    if not known.issuperset(model.files.values()):
+        foreign = (t for t in external_tensors(model.proto) if model.span(t)[0] not in known)
+        model.fill(foreign)
     graph = model.proto.graph
     changed = [t for t in graph.initializer if place.index.initializers.get(t.name) != t]
     assign(graph.initializer, changed)

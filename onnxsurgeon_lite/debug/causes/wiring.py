@@ -1,7 +1,7 @@
 """Mistakes in wiring: operands exchanged, another value, the parts of a value (Q, K and V, gates) in another order."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations, islice, permutations
 
@@ -18,6 +18,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, has_floats
 
 _LAYER = re.compile(r"(?<=[._])\d+(?=[._])")  # its number in a name, as of a cache
 _OPERANDS = 6  # of a node, which are exchanged
+_AROUND = 3  # nodes, one before the other, by which a value's place in its layer is known
 _READERS = 4  # of a value; some of them are to read another one
 _PAIRS = 32  # pairs of values that are exchanged
 _ALIKE = {"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"}
@@ -138,6 +139,29 @@ def _other_values(place: Place) -> Hypotheses:
             sentence = f"{who(to)} read{'s' * (len(to) == 1)} {old!r}; with {new!r}"
             edit = Rewire(old, new, place.those(to), slot)
             yield Hypothesis("wrong input", sentence, (edit,))
+
+
+def other_layers(place: Place) -> Hypotheses:
+    """Yield the value at the same place of another layer, for nodes that have nothing like them there."""
+    whole = place.whole
+    for old in _data(place):
+        made = _made(whole, old)
+        for new in _like(place, old) if made else ():
+            there = {whole.nodes[position].op_type for position in whole.users(new)}
+            to = [site for site in place.readers(old) if site.op_type not in there]
+            if to and _made(whole, new) == made:
+                sentence = f"{who(to)} read{'s' * (len(to) == 1)} {old!r}; with {new!r}, the same of another layer,"
+                edit = Rewire(old, new, place.those(to))
+                yield Hypothesis("wrong input", sentence, (edit,))
+
+
+def _made(index: GraphIndex, name: str, depth: int = _AROUND) -> tuple[Hashable, ...]:
+    """Return the operators that make a value, as deep as a layer shows itself; () of what no node makes."""
+    number = index.producer.get(name, -1)
+    if number < 0 or not depth:
+        return ()
+    node = index.nodes[number]
+    return (node.op_type,) + tuple(_made(index, read, depth - 1) for read in node.input)
 
 
 def _like(place: Place, old: str) -> Iterator[str]:

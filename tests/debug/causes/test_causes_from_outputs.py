@@ -246,3 +246,25 @@ def test_the_channels_of_two_levels_are_moved_to_the_end():
 
     assert "Transpose [0, 2, 3, 1] is missing between 'a' and Reshape" in sentence
     assert "Transpose [0, 2, 3, 1] is missing between 'b' and Reshape" in sentence
+
+
+def test_the_value_of_another_layer_is_read():
+    """Features of the layer before the last one, say: no other layer has a reader like this one."""
+
+    def layers(tap: str):
+        rows = [
+            f"m{k} = MatMul (x{k}, w{k}) b{k} = Add (m{k}, c{k}) r{k} = Tanh (b{k}) x{k + 1} = Add (x{k}, r{k})"
+            for k in range(4)
+        ]
+        rows.append(f"s = Slice ({tap}, one, five, one) h = MatMul (s, v) y = Sigmoid (h)")
+        rows.append("p = MatMul (x4, u) z = Tanh (p)")
+        weights = {f"w{k}": numbers(8, 8, seed=k) / 2 for k in range(4)}
+        weights |= {f"c{k}": numbers(8, seed=9 + k) for k in range(4)}
+        weights |= {"v": numbers(4, 3, seed=20), "u": numbers(8, 2, seed=21)}
+        text = f"g (float[6,8] x0) => (float[6,3] y, float[6,2] z) {{ {' '.join(rows)} }}"
+        return model(text, **weights, one=np.array([1]), five=np.array([5]))
+
+    given = {"x0": numbers(6, 8, seed=8)}, {"x0": numbers(6, 8, seed=9)}
+    sentence = named(layers("x4"), layers("x3"), *given)
+
+    assert "Slice (@16) reads 'x4'; with 'x3', the same of another layer," in sentence

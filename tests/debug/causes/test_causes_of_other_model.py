@@ -55,6 +55,26 @@ def test_nodes_that_others_read_stay_beside_those_of_the_other_model(tmp_path):
     assert result.repair.fresh == "agrees on fresh inputs"
 
 
+def test_large_constants_of_the_other_model_are_read_from_its_own_file(tmp_path):
+    """A structure in memory refers to the numbers in a file; the model that is edited knows its own files alone."""
+    table = onnx.helper.make_node(
+        "Constant", [], ["t"], value=onnx.numpy_helper.from_array(numbers(32, 32, seed=5))
+    )
+    text = "net (float[32,32] x) => (float[32,32] y) {{ a = Sin (x) {} y = Erf (b) }}"
+    wrong = model(text.format("b = Cos (a)"))
+    right = model(text.format("s = Sub (a, x) b = MatMul (s, x)"))
+    right.graph.node.insert(0, table)
+    right.graph.node[2].input[1] = right.graph.node[3].input[1] = "t"
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+    onnx.save(right, tmp_path / "right.onnx")
+    feeds = {"x": numbers(32, 32, seed=1)}
+
+    result = osl.bisect(tmp_path / "wrong.onnx", against=tmp_path / "right.onnx", feeds=feeds)
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "with Cos, where they have Sub and MatMul" in sentence
+
+
 class Right(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -55,6 +55,15 @@ def test_the_nodes_of_an_activation_compute_the_same_in_a_model(activation):
     np.testing.assert_allclose(made, computed(activation, x.astype(np.float64)), atol=1e-5)
 
 
+def test_what_is_missing_most_before_an_operator_is_known():
+    titles = {title for title, *_ in MISTAKES["activations"].values()}
+    titles |= set(MISTAKES["operators"]["missing"].split()) | {"Gelu (tanh)"}
+
+    for operator, usual in MISTAKES["between"].items():
+        assert operator in OPERATORS
+        assert titles.issuperset(usual)
+
+
 def test_an_activation_is_one_operator_from_its_opset_on():
     for name, (_, _, since) in MISTAKES["activations"].items():
         op_type = name.partition(" ")[0]
