@@ -225,22 +225,18 @@ def fitting(ordered: Sequence[str], pattern: str) -> Iterator[str]:
 def stems_of(text: str, stems: Iterable[str]) -> list[str]:
     """Return the stems that a text is joined of, with or without underscores; [] if it is not."""
     longest = sorted(filter(None, stems), key=len, reverse=True)
-    # where the rest can be split -> its first stem, and where that ends
-    ends = {len(text): ("", 0)}
+    # where the rest can be split -> its stems
+    rest = {len(text): list[str]()}
     # from the end to the start, so that the rest is known where a stem ends
     for start in reversed(range(len(text))):
         for stem in longest:
             end = start + len(stem)
             # the stem, and an underscore after it
             end += text[end : end + 1] == "_"
-            if end in ends and text.startswith(stem, start):
-                ends[start] = stem, end
+            if end in rest and text.startswith(stem, start):
+                rest[start] = [stem, *rest[end]]
                 break
-    found, start = list[str](), 0
-    while start in ends and start < len(text):
-        stem, start = ends[start]
-        found.append(stem)
-    return found
+    return rest.get(0, [])
 
 
 def joined_in(text: str, names: Collection[str]) -> list[str]:

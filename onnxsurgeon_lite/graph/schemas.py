@@ -42,6 +42,14 @@ from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema
 
+COMMUTATIVE = frozenset((
+    "Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+))  # fmt: skip
+MOVING = frozenset((
+    "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+))  # fmt: skip
+"""Operators that move the elements of their first input, and change none."""
 RANDOM = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
 })  # fmt: skip

@@ -25,6 +25,7 @@ from onnxsurgeon_lite.graph.quantizers import (
     grid_of,
     weight_axis,
 )
+from onnxsurgeon_lite.graph.schemas import MOVING
 from onnxsurgeon_lite.model import (
     Model,
     assign,
@@ -47,10 +48,7 @@ from onnxsurgeon_lite.tensors.grid import Grid
 _NEVER_NEGATIVE = frozenset(
     ("Relu", "Sigmoid", "Softmax", "Abs", "Sqrt", "Exp", "Clip", "HardSigmoid")
 )
-_MOVING = frozenset((
-    "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth",
-    "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-))  # fmt: skip
+_MOVING = MOVING | {"Concat", "MaxPool"}
 # their axes are an input since opset 18, and an attribute of the quantized operator
 _PLAIN = (FORMS.keys() | PRODUCTS.keys()) - {"QLinearReduceMean"}
 """Operators on integers."""

@@ -10,6 +10,7 @@ from onnx import NodeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex, allows, captured, constant, schema_of, variable_at
+from onnxsurgeon_lite.graph.schemas import MOVING
 from onnxsurgeon_lite.model import Model, copied, is_standard
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -17,12 +18,6 @@ from onnxsurgeon_lite.passes.targets import ends
 from onnxsurgeon_lite.surgery import Taken, data_type_named, drop_declarations, fresh
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 from onnxsurgeon_lite.tensors import dtypes
-
-_MOVING = frozenset((
-    "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice",
-    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-))  # fmt: skip
-"""Operators that move the elements of their first input, and change none."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +216,7 @@ class _Moving:
     def _moves(self, node: NodeProto) -> bool:
         """Return whether a node only moves elements, in the new dtype too."""
         schema = schema_of(self.index, node) if is_standard(node) else None
-        if schema is None or node.op_type not in _MOVING:
+        if schema is None or node.op_type not in MOVING:
             return False
         return allows(schema, schema.inputs[0].type_str, self.new)
 

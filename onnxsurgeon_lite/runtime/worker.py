@@ -47,38 +47,41 @@ _LEVELS = {
 }
 _STRING = 8
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-_BITS = (
-    0,
-    32,
-    8,
-    8,
-    16,
-    16,
-    32,
-    64,
-    0,
-    8,
-    16,
-    64,
-    32,
-    64,
-    64,
-    128,
-    16,
-    8,
-    8,
-    8,
-    8,
-    4,
-    4,
-    4,
-    8,
-    2,
-    2,
-)
+_BITS = [
+    int(bits)
+    for bits in [
+        "0",
+        "32",
+        "8",
+        "8",
+        "16",
+        "16",
+        "32",
+        "64",
+        "0",
+        "8",
+        "16",
+        "64",
+        "32",
+        "64",
+        "64",
+        "128",
+        "16",
+        "8",
+        "8",
+        "8",
+        "8",
+        "4",
+        "4",
+        "4",
+        "8",
+        "2",
+        "2",
+    ]
+]
 """Those of an element of each `TensorProto.DataType`."""
 _NUMPY = [
-    "",
+    "-",
     "f4",
     "u1",
     "i1",
@@ -86,7 +89,7 @@ _NUMPY = [
     "i2",
     "i4",
     "i8",
-    "",
+    "-",
     "?",
     "f2",
     "f8",
@@ -96,7 +99,6 @@ _NUMPY = [
     "c16",
 ]
 """numpy's dtype of each, where it has one."""
-_FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}
 _RESIDENT = (
     256 << 20
 )  # bytes that can stay in memory: of mapped files while a session works, of all after it
@@ -319,7 +321,7 @@ class Worker:
         headers, payloads = [], []
         for name in names:
             value = self.store[name]
-            shape, dtype = value.shape(), np.dtype(_FLOATS[value.element_type()])
+            shape, dtype = value.shape(), np.dtype(_NUMPY[value.element_type()])
             found = signature_of(np.frombuffer(_memory(value), dtype).reshape(shape))
             payloads.append(memoryview(found.packed() if found else b"").cast("B"))
             half = dtype.itemsize == 2
@@ -491,9 +493,8 @@ def _apart(values: Values, of: int) -> Values:
 
 
 def _copied(value: ort.OrtValue) -> ort.OrtValue:
-    if not (value.has_value() and value.is_tensor()) or value.element_type() == _STRING:
-        return value
-    if 0 in value.shape():
+    is_tensor = value.has_value() and value.is_tensor()
+    if not is_tensor or value.element_type() == _STRING or 0 in value.shape():
         return value
     copy = _empty(value.shape(), value.element_type())
     _memory(copy)[:] = _memory(value)

@@ -16,18 +16,19 @@ from onnxsurgeon_lite.graph import (
     serialized_part,
 )
 from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
+from onnxsurgeon_lite.graph.schemas import COMMUTATIVE
 from onnxsurgeon_lite.graph.settling import TRIED, UNSETTLED
 from onnxsurgeon_lite.model import Model, check_functions, is_standard
 
-BY_SHAPE_ALONE = frozenset((
-    "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
+BY_SHAPE_ALONE = COMMUTATIVE | {
+    "Sub", "Div", "Pow",
     "Neg", "Abs", "Exp", "Log", "Sqrt", "Erf",
     "Relu", "LeakyRelu", "PRelu", "Sigmoid", "Tanh", "Clip", "Gelu", "Softmax", "LogSoftmax",
     "Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool", "AveragePool", "GlobalAveragePool",
     "BatchNormalization", "LayerNormalization", "InstanceNormalization",
     "Identity", "Cast", "Transpose", "Flatten", "Concat", "Gather", "Where",
-    "Equal", "Greater", "Less", "And", "Or", "Not",
-))  # fmt: skip
+    "Greater", "Less", "Not",
+}  # fmt: skip
 """Operators whose output shapes follow from their input shapes."""
 
 _BY_NUMBERS_BEHIND = frozenset(("Reshape", "Expand", "Tile", "Slice", "Unsqueeze", "Squeeze"))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 import transformers
 from onnx import TensorProto, helper
@@ -36,6 +37,17 @@ def held(made, right, share):
         np.testing.assert_allclose(
             made[name].astype(np.float64), wide, rtol=0, atol=share * np.abs(wide).max()
         )
+
+
+def held_as_the_module(model, module, share=1e-4):
+    """Assert that a package without a cache has the logits of a module, as a share of the largest."""
+    empty = np.zeros((1, 2, 0, 16), np.float32)
+    caches = {each.name: empty for each in model.proto.graph.input if each.name.startswith("past")}
+    mask = np.ones((1, 7), np.int64)
+    made = osl.run(model, {**TEXT, "attention_mask": mask, **caches})["logits"]
+    with torch.no_grad():
+        right = module(torch.from_numpy(TEXT["input_ids"])).logits.numpy()
+    np.testing.assert_allclose(made, right, rtol=0, atol=share * np.abs(right).max())
 
 
 def operators(model):
@@ -173,7 +185,7 @@ def test_integers_in_blocks_become_floats(name, built):
     held(osl.run(plain.model, fed(model)), osl.run(model, fed(model)), 0.03)
 
 
-@pytest.mark.parametrize("name", [name for name in PACKAGES if "Phi3" not in name])
+@every
 def test_all_weights_are_those_of_the_checkpoint(name, built):
     folder = built / name
     found = osl.weights(folder / "package", folder / "checkpoint" / "model.safetensors")
@@ -212,12 +224,7 @@ def test_a_layer_is_dropped_as_if_the_source_had_not_had_it(built):
 
     found = osl.drop_layer(folder / "package", 1)
 
-    mask, empty = np.ones((1, 7), np.int64), np.zeros((1, 2, 0, 16), np.float32)
-    cache = {f"past_key_values.0.{part}": empty for part in ("key", "value")}
-    made = osl.run(found.model, {**TEXT, "attention_mask": mask, **cache})["logits"]
-    with torch.no_grad():
-        right = module(torch.from_numpy(TEXT["input_ids"])).logits.numpy()
-    np.testing.assert_allclose(made, right, atol=1e-4)
+    held_as_the_module(found.model, module)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -274,3 +281,40 @@ def test_exchanged_keys_and_values_differ_from_the_checkpoint(name, built):
 
     (wrong,) = (weight for weight in found.weights if weight.finding)
     assert "v_proj.weight' where 'model.layers.1.self_attn.k_proj.weight' belongs" in wrong.finding
+
+
+@pytest.mark.parametrize("name", ["Llama int4", "Phi3 fp32", "Phi3 int4"])
+def test_exchanged_gate_and_up_differ_from_the_checkpoint(name, built):
+    planted = osl.load(built / name / "package").materialize()
+    tensors = {tensor.name: tensor for tensor in planted.graph.initializer}
+    for own, tensor in tensors.items():
+        if "layers.1.mlp.gate_proj" in own:
+            other = own.replace("gate_proj", "up_proj")
+            tensors[other].name, tensor.name = own, other
+
+    # the checkpoint of Phi-3 has both as one
+    found = osl.weights(planted, built / name / "checkpoint" / "model.safetensors")
+
+    wrong = {weight.name for weight in found.weights if weight.finding}
+    assert {name.split(".MatMul")[0] for name in wrong} == {
+        f"model.layers.1.mlp.{part}_proj" for part in ("gate", "up")
+    }
+    assert all("where 'model.layers.1.mlp." in w.finding for w in found.weights if w.finding)
+
+
+@pytest.mark.parametrize("name", ["Llama fp32", "Phi3 fp32"])
+def test_a_package_has_the_numbers_of_a_later_checkpoint(name, built, tmp_path):
+    folder = built / name
+    source = folder / "checkpoint" / "model.safetensors"
+    old = safetensors.numpy.load_file(source)
+    later = {
+        key: (array * 1.25 + 0.01).astype(array.dtype) if array.ndim == 2 else array
+        for key, array in old.items()
+    }
+    safetensors.numpy.save_file(later, tmp_path / "later.safetensors")
+
+    found = osl.weights(folder / "package", source, update=tmp_path / "later.safetensors")
+
+    module = transformers.AutoModelForCausalLM.from_pretrained(folder / "checkpoint").eval()
+    module.load_state_dict({key: torch.from_numpy(array) for key, array in later.items()})
+    held_as_the_module(found.model, module)

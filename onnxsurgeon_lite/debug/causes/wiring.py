@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, togethe
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import COMMUTATIVE
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.search.grouping import groups
 from onnxsurgeon_lite.tensors.dtypes import Array, has_floats
@@ -21,9 +22,8 @@ _OPERANDS = 6  # of a node, which are exchanged
 _AROUND = 3  # nodes, one before the other, by which a value's place in its layer is known
 _READERS = 4  # of a value; some of them are to read another one
 _PAIRS = 32  # pairs of values that are exchanged
-_ALIKE = {"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"}
 _UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", "Range", "Tile"}
-"""Operators whose operands are all alike, and those whose operands no one exchanges."""
+"""Operators whose operands no one exchanges."""
 _CUTTING = ("Slice", "Gather")
 _TWO = 2  # parts that are exchanged
 _MOST = 4  # parts
@@ -94,7 +94,7 @@ def _side_by_side(place: Place, *names: str) -> tuple[str, ...]:
 def exchanged_operands(place: Place) -> Hypotheses:
     """Yield nodes whose operands are in the wrong order: two of them exchanged, or all moved."""
     for site in place.sites:
-        if site.op_type in _ALIKE | _UNLIKE:
+        if site.op_type in COMMUTATIVE | _UNLIKE:
             continue
         # two operands of one dtype exchanged; which shapes fit, the runtime says
         several, wrong = min(_OPERANDS, len(site.input)), f"{site.title} reads"

@@ -21,14 +21,16 @@ from onnxsurgeon_lite.graph.patterns.conditions import (
     number,
 )
 from onnxsurgeon_lite.graph.patterns.rule import Rule
-from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
+from onnxsurgeon_lite.graph.schemas import (
+    COMMUTATIVE,
+    TRAINING_IS_ATTRIBUTE,
+    constant,
+    normalizes_by_batch,
+)
 from onnxsurgeon_lite.model import by_name, copied, is_standard, plain_domain, walk
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, wide
 
-COMMUTATIVE = frozenset((
-    "Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
-))  # fmt: skip
 Attributes = dict[str, AttributeProto]
 _ANY = "_"
 _FEW = 64  # elements of a constant that is compared

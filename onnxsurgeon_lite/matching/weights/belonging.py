@@ -8,11 +8,16 @@ to a value. `layout_finding` says whether a square weight is transposed by mista
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.names import joined_in, rewrapped, wrapper_of
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Parts = tuple[str, ...]
 _Group = tuple[int, Parts]
@@ -24,6 +29,32 @@ _ROWS = ("Gather", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
 """Operators that use a weight as the checkpoint stores it."""
 BLOCKS = "MatMulNBits"  # a product with a weight [out, in] in blocks
 _RARE = 0.25  # a sense that fewer weights have, as a share, is an exception
+
+
+def apart(checkpoint: ReferenceSet, index: GraphIndex) -> ReferenceSet:
+    """Return a checkpoint whose packed parameters are parts where the model has these.
+
+    Where weights are named after `gate_proj` and `up_proj`, and none after `gate_up_proj`, the rows of that are the
+    parameters `gate_proj` and `up_proj`, in the place of `gate_up_proj`.
+    """
+    ours = set(chain.from_iterable(map(_parts, index.initializers)))
+    entries = {**checkpoint.entries}
+    for name, entry in checkpoint.entries.items():
+        for packed in set(_parts(name)) - ours:
+            parts = joined_in(packed, ours)
+            # parts of other sizes are found by their contents
+            if entry.shape and parts and not entry.shape[0] % len(parts):
+                del entries[name]
+                size = entry.shape[0] // len(parts)
+                shape = (size, *entry.shape[1:])
+                for at, part in enumerate(parts):
+                    rows = partial(_rows, checkpoint, name, slice(at * size, at * size + size))
+                    entries[name.replace(packed, part)] = replace(entry, read=rows, shape=shape)
+    return replace(checkpoint, entries=entries)
+
+
+def _rows(checkpoint: ReferenceSet, name: str, rows: slice) -> Array:
+    return checkpoint.rows(name)[rows]
 
 
 class Belonging:
@@ -69,8 +100,7 @@ class Belonging:
             if not parts:
                 continue
             # what the name of the weight lists; else each parameter, or what belongs there instead
-            belong = self._packed(name, parts)
-            belong = belong or [self.rival(name, part) or part for part in parts]
+            belong = self._packed(name, parts) or [self.rival(name, p) or p for p in parts]
             if len(parts) == len(belong):
                 found[name] = [(a, b) for a, b in zip(parts, belong, strict=True) if a != b]
             else:

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import (
     Belonging,
     Places,
+    apart,
     layout_finding,
     usual_senses,
 )
@@ -132,7 +133,7 @@ def compare_weights(
     Args:
         tolerance: None requires copies to be equal, and folded or cast weights to be within the dtype's tolerance.
     """
-    return _WeightSearch(index, checkpoint, tolerance, progress).run()
+    return _WeightSearch(index, apart(checkpoint, index), tolerance, progress).run()
 
 
 @dataclass

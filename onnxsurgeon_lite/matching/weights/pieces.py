@@ -100,12 +100,11 @@ class PieceTable:
             if len(self._parameters[name]) == 1
         }
 
-        def fitting(start: int) -> Iterator[str]:
-            for name, each in known.items():
-                if np.array_equal(array[start : start + each.size], each):
-                    yield name
-
-        names = in_a_row(array.size, fitting, lambda name: known[name].size)
+        names = in_a_row(
+            array.size,
+            lambda at: (n for n, a in known.items() if np.array_equal(array[at : at + a.size], a)),
+            lambda name: known[name].size,
+        )
         if not names or len(set(names)) < len(names):
             return None
         # pieces of the greatest length that divides all

@@ -8,6 +8,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.weights.belonging import apart
 from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text
 from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm, plus_one
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
@@ -43,7 +44,10 @@ def update_weights(
         ReferenceSetError: the new numbers of a weight are not known for sure: the checkpoint lacks a parameter, has it
             in another shape, or what the export did with it cannot be followed.
     """
-    new = _named_like(old, new) if old is not None else new
+    new = apart(new, index)
+    if old is not None:
+        old = apart(old, index)
+        new = _named_like(old, new)
     update = _Update(index, found, old, new)
     if not is_partial and (hidden := update.hidden()):
         raise hidden

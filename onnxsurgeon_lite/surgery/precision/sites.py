@@ -7,15 +7,14 @@ from itertools import chain
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.schemas import MOVING
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.surgery.precision.operators import Schema
 
-EXACT = frozenset((
-    "Abs", "ArgMax", "ArgMin", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
-    "GatherND", "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "NonZero", "Pad", "ReduceMax",
-    "ReduceMin", "Relu", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth",
-    "Split", "Squeeze", "Tile", "TopK", "Transpose", "Unsqueeze", "Where",
-))  # fmt: skip
+EXACT = MOVING | {
+    "Abs", "ArgMax", "ArgMin", "Compress", "Concat", "GlobalMaxPool", "Max", "MaxPool", "Min", "Neg", "NonZero", "Pad",
+    "ReduceMax", "ReduceMin", "Relu", "ReverseSequence", "ScatterElements", "ScatterND", "TopK", "Where",
+}  # fmt: skip
 """Operators that move or choose numbers: in any dtype that holds their inputs they give the same."""
 _ANY = frozenset(("Cast", "CastLike", "Shape", "Size", "IsNaN", "IsInf"))
 """Operators that read their first input in whichever dtype it is made."""

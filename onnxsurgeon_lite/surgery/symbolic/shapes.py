@@ -25,6 +25,7 @@ from onnxsurgeon_lite.graph import (
     tensor_type,
 )
 from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declare_anew, declared_types
+from onnxsurgeon_lite.graph.schemas import COMMUTATIVE
 from onnxsurgeon_lite.model import by_name, copied, declare, drop, is_external, is_standard
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
@@ -49,10 +50,9 @@ _carried: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDict
 _begun: WeakKeyDictionary[GraphIndex, tuple[bytes, bool]] = WeakKeyDictionary()
 _DECLARED = "onnxsurgeon_lite.declared"
 """The domain of operators whose outputs have the types that they declare."""
-_BROADCASTING = frozenset((
-    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Sum", "Mean", "Where", "MatMul",
-    "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
-))  # fmt: skip
+_BROADCASTING = COMMUTATIVE | {
+    "Sub", "Div", "Mod", "Pow", "Where", "MatMul", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+}  # fmt: skip
 """Operators that expand sizes of 1 to those of other inputs; of MatMul the last two axes are not among them."""
 _NUMBERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.FLOAT)
 

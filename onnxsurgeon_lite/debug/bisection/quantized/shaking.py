@@ -7,13 +7,14 @@ Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Ver
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, helper, parser
 
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
-from onnxsurgeon_lite.model import copied
+from onnxsurgeon_lite.model import copied, walk
 from onnxsurgeon_lite.runtime.observe import original
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
@@ -204,16 +205,20 @@ def noise_like(
         return [drawn]
     # the mask of a Dropout chooses one of two numbers: of the same mean and variance
     middle, spread = (low + high) / 2, (high - low) / 12**0.5
-    half, yes, unused, mask, less, more, chosen = (f"{noise}\x01{n}" for n in range(7))
-    return [
-        helper.make_node("Constant", [], [half], value_float=0.5),
-        helper.make_node("Constant", [], [yes], value=from_array(np.array(True))),
-        helper.make_node("Dropout", [value, half, yes], [unused, mask], seed=seed),
-        helper.make_node("Constant", [], [less], value_float=middle - spread),
-        helper.make_node("Constant", [], [more], value_float=middle + spread),
-        helper.make_node("Where", [mask, more, less], [chosen]),
-        helper.make_node("CastLike", [chosen, value], [noise]),
-    ]
+    made = parser.parse_graph(f"""g (value) => (noise) {{
+        half = Constant <value_float = 0.5> ()
+        yes = Constant <value = bool {{1}}> ()
+        unused, mask = Dropout <seed = {seed}> (value, half, yes)
+        less = Constant <value_float = {middle - spread}> ()
+        more = Constant <value_float = {middle + spread}> ()
+        chosen = Where (mask, more, less)
+        noise = CastLike (chosen, value)
+    }}""").node
+    names = {name: f"{noise}\x01{name}" for name in walk.outputs(made)}
+    names |= {"value": value, "noise": noise}
+    for holder in chain.from_iterable((node.input, node.output) for node in made):
+        holder[:] = map(names.__getitem__, holder)
+    return list(made)
 
 
 def shifted(part: ModelProto, quantizers: Quantizers, constants: bool) -> ModelProto:
