@@ -21,6 +21,7 @@ from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.opset import Opset, not_run
 from onnxsurgeon_lite.surgery import name_apart, node_names, value_names
 from onnxsurgeon_lite.surgery.contrib import is_contrib
+from onnxsurgeon_lite.surgery.expansion import needed
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.reverse import MissingRule, Reverse
 from onnxsurgeon_lite.surgery.gradients.rules import BY_SIZE
 from onnxsurgeon_lite.surgery.gradients.step import is_float
@@ -165,6 +166,7 @@ class Derivative:
 
     def output(self, name: str, term: Term, like: TypeProto) -> None:
         """Add an output of the model."""
+        # a term may be the gradient of several values: each output has a name of its own
         self._take(name)
         self.tape.nodes.append(
             NodeProto(op_type="Identity", input=[term.name], output=[name], name=name)
@@ -176,15 +178,21 @@ class Derivative:
             raise EditError(f"value {name!r} exists already", "rename it: onnxdbg edit rename")
         self.tape.names.taken.add(name)
 
-    def model(self) -> Model:
-        """Return the model with the gradients."""
+    def model(self, kept: Collection[str] = ()) -> Model:
+        """Return the model with the gradients.
+
+        Args:
+            kept: the names of terms that are read, besides the outputs.
+        """
         proto = self.index.model.proto
         graph = proto.graph
         names = node_names(proto)
-        graph.node.extend(self.tape.nodes)
-        # constants that only other constants were computed from are not needed
-        read = set(walk.inputs(walk.with_inner(self.tape.nodes)))
-        read.update(value.name for value in graph.output)
+        # a definition may compute more than its gradient reads
+        ends = {value.name for value in graph.output}.union(kept)
+        nodes = needed(self.tape.nodes, ends)
+        graph.node.extend(nodes)
+        read = ends.union(walk.inputs(walk.with_inner(nodes)))
+        # shapes that were folded leave constants that nothing reads
         constants = self.tape.names.constants.values()
         graph.initializer.extend(tensor for tensor in constants if tensor.name in read)
         name_apart(walk.graphs(proto), names)

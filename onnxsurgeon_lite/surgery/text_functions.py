@@ -65,6 +65,8 @@ class TextFunction:
             tensor = None if kind is None else kind.tensor_type
             if tensor is not None and tensor.HasField("shape"):
                 found[f"{name}_{len(tensor.shape.dim)}d"] = True  # `x_3d`: the rank of `x`
+                for dim in tensor.shape.dim[-1:]:
+                    found[f"{name}_of_{dim.dim_value}"] = True  # `x_of_1`: its last size
             if tensor is not None:
                 found[f"{name}_{dtype_name(tensor.elem_type)}"] = True  # `zero_points_uint8`
         return found

@@ -377,6 +377,29 @@ def test_samples_of_an_image_have_the_gradient_that_torch_has(mode, padding, ali
         )
 
 
+def test_determinants_of_matrices_of_unknown_sizes_have_a_gradient(model_of, runtime):
+    x = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
+
+    found = gradient_of(
+        model_of("m (float[n,c,c] x) => (float[n] y) { y = Det (x) }"), "y", "x", runtime, x=x
+    )
+
+    expected = np.linalg.det(x)[:, None, None] * np.linalg.inv(x).transpose(0, 2, 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_has_no_node_and_no_constant_that_nothing_reads(model_of):
+    model = model_of("""m (float[4,3,2] x, float[2,8,2] w, float[2,8,2] r, float[2,16] b) => (float[4,2,3,2] y) {
+        y = LSTM <hidden_size = 2, direction = "bidirectional"> (x, w, r, b) }""")
+
+    proto = Gradient("y", ("x", "w")).apply(model).model.proto
+
+    read = {name for node in walk.with_inner(proto.graph.node) for name in node.input}
+    read |= {value.name for value in proto.graph.output}
+    assert all(read.intersection(node.output) for node in proto.graph.node)
+    assert {tensor.name for tensor in proto.graph.initializer} <= read
+
+
 def test_what_a_written_definition_leaves_out_is_refused_in_its_words(model_of):
     head = "m (float[1,2,4,4] x, float[1,4] r) => (float[a,b,c,d] y) { b = Constant <value_ints = [0]> ()"
     for given, why in (

@@ -193,7 +193,7 @@ def _weigh(
     found = work.gradients(of, work.input(_SIGNS, kind), [weight.name for weight in weights])
     work.require_dependent(of, [weight.name for weight in weights], found)
     terms = {found[weight.name].name: weight for weight in weights}
-    gradient = GraphIndex.of(work.model())
+    gradient = GraphIndex.of(work.model(terms))
     rng = np.random.default_rng(0)
     for feeds in samples:
         shape = _tensor(index, feeds, runtime, of).shape

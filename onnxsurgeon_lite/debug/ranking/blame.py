@@ -223,7 +223,9 @@ class _Slopes:
     ) -> Iterator[tuple[str, float | None]]:
         """Yield each value's gradient times what is introduced there; None if that is not known."""
         runtime = introduced.observer.runtime
-        backwards = Observer(GraphIndex.of(self.work.model()), runtime, prefix="\x01backwards/")
+        backwards = Observer(
+            GraphIndex.of(self.work.model(self.terms)), runtime, prefix="\x01backwards/"
+        )
         backwards.feed(feeds | {_WEIGHTS: self.weights})
         for part, needed in backwards.parts(self.terms, progress):
             errors = introduced.read([name for term in part for name in self.terms[term]])

@@ -1,5 +1,6 @@
 """Operators that `definitions.onnxtxt` has as functions of others: their gradients follow from those."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from onnx import FunctionProto, TensorProto
@@ -19,20 +20,20 @@ _ASKED = 18, 20  # opsets that a text may ask for
 _LENGTHS = 4  # slot of the lengths of sequences
 
 
-def definition(s: GradientStep) -> FunctionProto:
-    """Return the function that computes what a node of these operators does.
+def definition(s: GradientStep, name: str) -> FunctionProto:
+    """Return a function of `definitions.onnxtxt` for a node.
 
     Raises:
         EditError: the node has something that the function does not do.
     """
     # the node with its defaults, and what the text may ask about it
-    text, node = DEFINED[s.node.op_type], copied(s.node)
+    text, node = DEFINED[name], copied(s.node)
     add_defaults(node, s.tape.opset)
     types = [s.tape.type_of(name) if name else None for name in node.input]
-    facts = attribute_facts(node.attribute) | text.facts(node, types)
+    facts = attribute_facts(node.attribute) | text.facts(node, types) | {f"slot_{s.slot}": True}
     facts |= {f"opset_{version}": s.tape.opset >= version for version in _ASKED}
-    if node.op_type in _GATES:
-        facts |= _recurrent(s)
+    if node.op_type in _MORE:
+        facts |= _MORE[node.op_type](s)
     try:
         function = text.function(facts, f'<domain: "own", opset_import: ["" : {s.tape.opset}]>')
     except EditError as error:
@@ -80,3 +81,22 @@ def _recurrent(s: GradientStep) -> dict[str, Fact]:
         "scanned": len(directions),
         "element": TensorProto.DataType.Name(s.a.dtype).lower(),
     }
+
+
+def _neighbors(s: GradientStep) -> dict[str, Fact]:
+    """Return how many channels before and behind its own an LRN reads."""
+    size = s.integer("size")
+    return {"before": (size - 1) // 2, "behind": size // 2}
+
+
+def _transformed(s: GradientStep) -> dict[str, Fact]:
+    """Return whether a DFT is not the inverse of one side, which goes back in its own way."""
+    return {"forward": not (s.integer("inverse") and s.integer("onesided"))}
+
+
+_MORE: Mapping[str, Callable[[GradientStep], dict[str, Fact]]] = {
+    **dict.fromkeys(_GATES, _recurrent),
+    "DFT": _transformed,
+    "LRN": _neighbors,
+}
+"""Operator -> what its text may ask besides."""

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.surgery.expansion import add_defaults
 from onnxsurgeon_lite.surgery.gradients.definitions import DEFINED, definition
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
-from onnxsurgeon_lite.surgery.gradients.tape import Tape
+from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 from onnxsurgeon_lite.surgery.relax import of_rank
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
@@ -39,7 +39,7 @@ def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
     """Write the nodes that define an operator; return None if ONNX does not define it by nodes, or by random ones."""
     # our own text comes before what ONNX says
     if is_standard(node) and node.op_type in DEFINED:
-        function: FunctionProto | None = definition(GradientStep(tape, node, []))
+        function: FunctionProto | None = definition(GradientStep(tape, node, []), node.op_type)
     else:
         function = definition_of(tape, node)
     if function is None or any(inner.op_type in RANDOM for inner in function.node):
@@ -51,6 +51,16 @@ def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
     add_defaults(complete, tape.opset)
     nodes = written(tape, bound_nodes(function, complete), names)
     return Expansion(nodes, [names.get(name, "") for name in function.output])
+
+
+def backward(s: GradientStep) -> Term:
+    """Write the gradient of an input as the text says that has the operator's name and `_gradient`."""
+    function = definition(s, f"{s.node.op_type}_gradient")
+    # after the node's own inputs come its output and the gradient of that
+    names = dict(zip(function.input, s.node.input, strict=False))
+    names |= {"y": s.node.output[0], "dy": s.dy.name}
+    written(s.tape, function.node, names)
+    return Term(s.tape, names["dx"], s.x.dtype)
 
 
 def definition_of(tape: Tape, node: NodeProto) -> FunctionProto | None:
@@ -74,6 +84,15 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
             continue  # nothing reads it
         # what a node makes gets a new name, unless an equal node makes it already
         rename_uses([node], names)
+        # its readers read its input instead
+        if node.op_type == "Identity":
+            names[node.output[0]] = node.input[0]
+            continue
+        like = tape.type_of(node.input[1]) if node.op_type == "CastLike" else None
+        if like is not None and like.tensor_type.elem_type:
+            # by its dtype alone, a constant can be cast here
+            to = like.tensor_type.elem_type
+            node = helper.make_node("Cast", node.input[:1], node.output, to=to)
         states = _states(tape, node)
         outputs = list(node.output)
         # a Constant is a tensor of the main graph, whatever body it is in
@@ -86,6 +105,7 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
         if len(states) == 1 and states[0].data is not None:
             names[outputs[0]] = tape.array(states[0].data[0]).name
             continue
+        # an equal node may be there already, under its own names
         del node.output[:]
         node.output[:] = tape.add(node, len(outputs))
         names.update(zip(outputs, node.output, strict=True))

@@ -43,6 +43,7 @@ class GradientStep:
 
     def input(self, slot: int) -> Term:
         """Return an input."""
+        # a rule reads an input several times
         if slot not in self._cache:
             self._cache[slot] = self.tape.value(self.node.input[slot])
         return self._cache[slot]
@@ -133,6 +134,7 @@ class GradientStep:
         """Return an attribute; by default what the operator's schema says, otherwise `default`."""
         if name in self.attributes:
             return float(self.attributes[name].f)
+        # not given: what the operator's schema says
         schema = schema_at(self.node.op_type, self.tape.opset)
         given = schema.attributes[name].default_value
         return float(given.f) if given.name else default

@@ -249,7 +249,7 @@ class Tape:
 
     def tensor(self, tensor: TensorProto) -> Term:
         """Return a constant; one that is in a file stays there."""
-        # equal tensors are one constant, whatever their names
+        # equal tensors are one constant, whatever their names: the key is the tensor without its name
         nameless = copied(tensor)
         nameless.ClearField("name")
         key = nameless.SerializeToString(deterministic=True)
@@ -284,6 +284,7 @@ class Tape:
         """Add a node with several outputs; an equal one that exists is used instead."""
         # numbers get the dtype of the first term
         first = next(term for term in inputs if isinstance(term, Term))
+        # an attribute that is None is left to its default
         node = NodeProto(op_type=op_type, input=[self._name(given, first) for given in inputs])
         node.attribute.extend(
             helper.make_attribute(name, value)
@@ -339,6 +340,7 @@ class Tape:
 
     def count(self, value: Term, axes: Sequence[int]) -> Term:
         """Return how many elements of a value stand along axes, in its dtype."""
+        # a number where the sizes are known, else a product that is computed when the model runs
         shape = self.shape(value.name) or []
         sizes = [shape[axis] if -len(shape) <= axis < len(shape) else None for axis in axes]
         known = known_sizes(sizes)
@@ -389,6 +391,7 @@ class Tape:
 
     def size(self, value: Term) -> Term:
         """Return how many elements a value has, as a tensor of one element."""
+        # a constant, or the product of the dimensions when the model runs
         static = self.static(value)
         if static is not None:
             return self.integers([math.prod(static)])

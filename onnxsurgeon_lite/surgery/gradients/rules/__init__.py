@@ -9,7 +9,6 @@ from onnxsurgeon_lite.surgery.gradients.rules import (
     products,
     resizing,
     shapes,
-    signals,
 )
 from onnxsurgeon_lite.surgery.gradients.step import Rule
 
@@ -23,7 +22,6 @@ RULES: dict[str, Rule] = {
     **shapes.RULES,
     **indexing.RULES,
     **resizing.RULES,
-    **signals.RULES,
 }
 
 BROADCAST = formulas.BROADCAST.keys()

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from onnx import TensorProto
 
+from onnxsurgeon_lite.surgery.gradients.expansion import backward
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule, Slot, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
@@ -69,7 +70,6 @@ Clip               | where(y.equals(a), dy, 0) \
                    | summed_to(where(y.equals(a), 0, where(y.equals(x), dy, 0)), x, shape(a.name))
 Cos                | -(dy * Sin(a))
 Cosh               | dy * Sinh(a)
-DequantizeLinear   | None | of_scale()
 Dropout            | dropped()
 Elu                | where(a > 0, dy, dy * (Exp(a) * alpha))
 DepthToSpace       | SpaceToDepth(dy, blocksize=integer("blocksize")) if text("mode", "DCR") == "DCR" \
@@ -133,6 +133,13 @@ Transpose          | transposed(dy, sorted(range(rank), key=(integers("perm") or
 Tile               | sum(Reshape(dy, flat(concat(Unsqueeze(b, [1]), Unsqueeze(dims(a), [1]), axis=1))), \
                      range(0, 2 * rank, 2)) if rank else dy
 
+AffineGrid         | backward()
+Det                | backward()
+DFT                | backward()
+LRN                | backward()
+OneHot             | None | None | backward()
+TensorScatter      | backward() | backward()
+
 Gather             | scattered(from_where, dy, a)
 GatherElements     | scattered(from_where, dy, a)
 GatherND           | scattered(from_where, dy, a)
@@ -188,6 +195,7 @@ def rules(lines: str, more: Words = MappingProxyType({})) -> dict[str, Rule]:
         return gradient
 
     for line in filter(None, lines.splitlines()):
+        # a formula for each input, or one for all
         operator, *formulas = map(str.strip, line.split("|"))  # `operator | formula | formula`
         if not formulas:
             word, _, text = line.partition(" = ")  # `word = formula`
@@ -223,23 +231,6 @@ def _dropout(s: GradientStep) -> Term:
     return kept / (1 - s.b.cast(s.dy.dtype)) if s.has(1) else kept * 2  # the default ratio is 0.5
 
 
-def _dequantized_scale(s: GradientStep) -> Term:
-    """Return the sum of the integers: of all of them, or along an axis."""
-    t = s.tape
-    # y = (x - zero) * scale, so the gradient of the scale sums (x - zero) * dy
-    integers = s.a.cast(s.b.dtype)
-    if t.rank(s.b) > 1 or s.integer("block_size"):
-        raise s.refused("it has a scale for each block")
-    per_axis = t.rank(s.b) == 1 and t.static(s.b) != [1]  # one scale for all, or one along an axis
-    axis = s.axis(1) if per_axis else None
-    others = [place for place in range(s.rank) if place != axis]
-    if s.has(2):
-        zero = s.input(2).cast(s.b.dtype)
-        spread = [-1 if place == axis else 1 for place in range(s.rank)]
-        integers = integers - (t.op("Reshape", zero, spread) if per_axis else zero)
-    return t.reshaped(t.sum(s.dy.cast(s.b.dtype) * integers, others), s.b)
-
-
 def _mean(s: GradientStep) -> Term:
     sizes = [s.tape.static(term) for term in (s.a, s.y)]
     # How many elements each mean is of: a constant where the shapes are known.
@@ -252,9 +243,9 @@ def _mean(s: GradientStep) -> Term:
 
 
 _WORDS: Words = {
+    "backward": backward,
     "chosen": _chosen,
     "dropped": _dropout,
-    "of_scale": _dequantized_scale,
     "mean_of": _mean,
 }
 BROADCAST, RULES = (rules(lines, _WORDS) for lines in (_BROADCAST, _OTHERS))

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.surgery.gradients.rules.formulas import Words, rules
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
-from onnxsurgeon_lite.tensors import dtypes
 
 
 def _taken_out(s: GradientStep) -> Term:
@@ -32,28 +31,6 @@ def _updates(s: GradientStep) -> Term:
     return s.tape.op("GatherElements", s.dy, s.b, axis=s.integer("axis"))
 
 
-def _one_hot(s: GradientStep) -> Term:
-    """Return the gradient of the two values: of the elements that are off, and of those that are on."""
-    t = s.tape
-    pair = t.array(np.array([0, 1], dtypes.numpy_dtype(s.x.dtype)))
-    marks = s.again(1, s.a, s.b, pair, dtype=s.x.dtype)[0]
-    sums = [t.op("ReduceSum", s.dy * part, keepdims=0) for part in (1 - marks, marks)]
-    return t.concat(*(t.op("Unsqueeze", term, [0]) for term in sums))
-
-
-def _cached(s: GradientStep, slot: int) -> Term:
-    """Return the gradients of the elements that are this input's, as the node places them."""
-    t = s.tape
-    # Elements of the cache have numbers below `first`, those of the update above: the same node says where each is.
-    first = t.op("Squeeze", t.size(s.a))
-    places = s.again(1, t.places(s.a), t.places(s.b) + first, *s.rest(2))[0]
-    mine = places < first if slot == 0 else t.op("Not", places < first)
-    kept = mine.where(s.dy, 0)
-    # a number of the other input is moved inside, where `kept` is 0
-    at = t.op("Min", places, first - 1) if slot == 0 else t.op("Max", places - first, 0)
-    return t.scattered(at, kept, s.input(slot))
-
-
 def _image_blocks(s: GradientStep) -> Term:
     """Return what stands at the place of each element of a block, in the padded image."""
     t = s.tape
@@ -74,6 +51,7 @@ def _image_blocks(s: GradientStep) -> Term:
         # One axis more: [elements of the block so far, blocks so far] times this axis.
         at = at[:, None, :, None] * size + line[None, :, None, :]
         at = at.reshape(at.shape[0] * at.shape[1], -1)
+    # the gradient of the image with its padding, and each block's elements taken from it
     whole = t.op("Pad", s.dy, [0, 0] + pads[:count] + [0, 0] + pads[count:])
     flat = t.op("Reshape", whole, [0, 0, -1])
     return t.reshaped(t.op("Gather", flat, t.array(at), axis=2), s.a)
@@ -86,15 +64,11 @@ ScatterND       | taken_out() | None | updates()
 TopK            | scattered(GatherElements(places(a), second(2, a, b), axis=axis()), dy, a)
 Unique          | scattered(Gather(places(a), second(4, a), axis=axis()) if "axis" in attributes \
                   else second(4, a), dy, a)
-TensorScatter   | cached(0) | cached(1)
 Col2Im          | blocks()
-OneHot          | None | None | one_hot()
 """
 _WORDS: Words = {
     "taken_out": _taken_out,
     "updates": _updates,
-    "cached": _cached,
     "blocks": _image_blocks,
-    "one_hot": _one_hot,
 }
 RULES = rules(_TABLE, _WORDS)

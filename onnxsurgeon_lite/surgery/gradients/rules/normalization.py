@@ -1,4 +1,4 @@
-"""Gradients of normalizations: over a layer, a batch, an instance, neighboring channels, or to unit length."""
+"""Gradients of normalizations: over a layer, a batch, an instance, or to unit length."""
 
 from collections.abc import Sequence
 
@@ -26,41 +26,7 @@ def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool 
     return (left - t.mean(scaled, s.a, axes) if centered else left) * inverse
 
 
-def _local_response(s: GradientStep) -> Term:
-    """Y = X * base^-beta, where base sums the squares of the neighboring channels."""
-    size = s.integer("size")
-    # Y = X / base ** beta, base = bias + alpha / size * (sum of squares of `size` neighbors)
-    alpha, beta, bias = s.number("alpha"), s.number("beta"), s.number("bias")
-    base = _window(s, s.a * s.a, (size - 1) // 2, size // 2) * (alpha / size) + bias
-    inner = _window(s, s.dy * s.y / base, size // 2, (size - 1) // 2)
-    return s.dy * base ** (-beta) - s.a * inner * (2 * alpha * beta / size)
-
-
-def _window(s: GradientStep, term: Term, before: int, after: int) -> Term:
-    """Return the sums over neighboring channels."""
-    t, rank = s.tape, s.rank
-    pads = [0] * (2 * rank)
-    pads[1], pads[rank + 1] = before, after  # along the channels
-    padded = t.op("Pad", term, pads)
-    channels = t.dim(s.a, 1)
-    parts = [t.op("Slice", padded, [at], channels + at, [1]) for at in range(before + after + 1)]
-    return t.total(parts)
-
-
-def _unit_length(s: GradientStep) -> Term:
-    """Y = X / norm(X) along an axis."""
-    t = s.tape
-    axis = [s.axis()]
-    if s.integer("p", 2) == 1:
-        norm = t.sum(s.a.function("Abs"), axis, True)
-        pull = s.a.function("Sign")
-    else:
-        norm = t.sum(s.a * s.a, axis, True).function("Sqrt")
-        pull = s.y
-    left = s.dy - pull * t.sum(s.dy * s.y, axis, True)
-    return norm.equals(0).where(s.dy.of(0), left / norm)  # a vector of zeros has no direction
-
-
+# `LpNormalization`: a vector of zeros has no direction, and no gradient.
 _TABLE = """
 training = integer("training_mode")
 last = range(axis(), rank)
@@ -68,6 +34,9 @@ spatial = range(2, rank)
 batch = [0, *range(2, rank)]
 inverse = 1 / Sqrt(channels(4) + epsilon)
 centered = a - channels(3)
+is_sum = integer("p", 2) == 1
+length = sum(Abs(a), [axis()], True) if is_sum else Sqrt(sum(a * a, [axis()], True))
+pull = Sign(a) if is_sum else y
 
 LayerNormalization    | through(dy * b, last) | summed_to(dy * standard(last)[0], x, shape(a.name)) \
                       | summed_to(dy, x, shape(a.name))
@@ -79,15 +48,12 @@ BatchNormalization    | through(dy * channels(1), batch) if training else dy * (
                       | None if training else -sum(dy * (channels(1) * inverse), batch) \
                       | None if training \
                         else sum(dy * (centered * (channels(1) * inverse * inverse * inverse) * -0.5), batch)
-LRN                   | response()
-LpNormalization       | unit_length()
+LpNormalization       | where(length.equals(0), 0, (dy - pull * sum(dy * y, [axis()], True)) / length)
 """
 _WORDS: Words = {
     "through": _through,
     "standard": _standard,
     # a number for each channel, such that it broadcasts to the first input
     "channels": lambda s, slot: s.tape.op("Reshape", s.input(slot), [-1] + [1] * (s.rank - 2)),
-    "response": _local_response,
-    "unit_length": _unit_length,
 }
 RULES = rules(_TABLE, _WORDS)
