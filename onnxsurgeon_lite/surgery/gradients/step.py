@@ -98,7 +98,6 @@ class GradientStep:
         self,
         outputs: int,
         *inputs: Term | None,
-        dtype: int | None = None,
         attributes: Container[str] | None = None,
     ) -> list[Term]:
         """Return the outputs of the same node with other inputs, and with all or some of its attributes."""
@@ -106,10 +105,10 @@ class GradientStep:
         kept = [a for a in self.node.attribute if attributes is None or a.name in attributes]
         node = NodeProto(op_type=self.node.op_type, attribute=kept)
         node.input.extend("" if term is None else term.name for term in inputs)
-        # the results have the dtype of the first input, unless `dtype` says another
+        # the results have the dtype of the first input
         first = next(term for term in inputs if term is not None)
         made = self.tape.add(node, outputs)
-        return [Term(self.tape, name, first.dtype if dtype is None else dtype) for name in made]
+        return [Term(self.tape, name, first.dtype) for name in made]
 
     def second(
         self, outputs: int, *inputs: Term | None, attributes: Container[str] | None = None

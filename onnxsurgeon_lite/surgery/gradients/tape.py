@@ -226,10 +226,6 @@ class Tape:
         place = self.axis(term, axis)
         return self.shape_of(term, place, place + 1)
 
-    def length(self, term: Term, axis: int) -> Term:
-        """Return one dimension, as a scalar."""
-        return self.op("Squeeze", self.dim(term, axis))
-
     def axis(self, term: Term, axis: int) -> int:
         """Return an axis of a value, not negative.
 
