@@ -109,9 +109,8 @@ def convert(
         return call.done(result)
 
 
-_WHOLE = "int8"
 _BLOCKS = ("int4", "uint4", "int2", "uint2", "float8e4m3fn", "float8e5m2", "float4e2m1")
-_QUANTIZED = _BLOCKS + (_WHOLE,)
+_QUANTIZED = _BLOCKS + ("int8",)
 _CALIBRATIONS = ("minmax", "entropy", "percentile")
 
 
@@ -153,7 +152,7 @@ def _quantized(
     source, bits = named(index.model), dict[str, int]()
     kept = _kept(keep, bits)
     tools: Quantizing | InBlocks = InBlocks(source, to, bits, qdq)
-    if to == _WHOLE:
+    if to == "int8":
         folder = Path(call.stack.enter_context(TemporaryFolder()))
         tools = Quantizing(source, folder, calibrate or "", samples, call.timeout)
     return Integers(tools, kept, goal, samples, call.started(child), call.progress).result()

@@ -96,7 +96,7 @@ def contrib_function(
 def _schema(node: NodeProto) -> Schema:
     """Return the schema of a node's operator, whose inputs the node must have."""
     # The domain of onnxruntime has one version; in ONNX's own, any recent one finds the operator.
-    schema = find_schema(node.op_type, 1 if not is_standard(node) else 21, node.domain)
+    schema = find_schema(node.op_type, 21 if is_standard(node) else 1, node.domain)
     if schema is None:
         raise EditError("onnxruntime, which knows its defaults, is not installed")
     for slot, formal in enumerate(schema.inputs):

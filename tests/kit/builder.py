@@ -15,6 +15,7 @@ PACKAGES: Mapping[str, tuple[str, str, Mapping[str, object]]] = {
     "Mistral fp16": ("Mistral", "fp16", {}),
     "Mistral with a window": ("Mistral", "fp32", {"sliding_window": 4}),
     "Gemma2 fp32": ("Gemma2", "fp32", {}),
+    "Gemma2 int4": ("Gemma2", "int4", {}),
     "Phi3 fp32": ("Phi3", "fp32", {}),
     "Phi3 int4": ("Phi3", "int4", {}),
 }

@@ -3,6 +3,7 @@
 Every pair has evidence, and each value is in at most one pair.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +14,11 @@ from onnxsurgeon_lite.matching.values import structure
 from onnxsurgeon_lite.matching.values.contents import Candidate, agreeing, candidates
 from onnxsurgeon_lite.matching.values.facts import INPUT, Fact, Side
 from onnxsurgeon_lite.matching.values.pair_table import SAME, Pair, PairTable, shapes_fit
+from onnxsurgeon_lite.names import first
 
 _ROUNDS = 8  # of all methods, at most
 _SHOWN = 3  # modules that a note names
+_CACHED = re.compile(r"(\d+)\W+(key|value)")  # `[layers][1][keys]`, `present.1.key`
 _EQUAL = 1e-5  # the relative distance of what two runtimes compute alike
 
 
@@ -85,11 +88,10 @@ def lost_note(matching: Matching) -> str:
         return ""
     named = [
         repr(path) + (f" (closest names: {', '.join(map(repr, closest))})" if closest else "")
-        for path, closest in list(matching.lost.items())[:_SHOWN]
+        for path, closest in matching.lost.items()
     ]
-    more = len(matching.lost) - len(named)
-    rest = f" and {more} more" if more else ""
-    return f"unmatched references belong to modules that the model does not have: {', '.join(named)}{rest}"
+    modules = first(named, _SHOWN)
+    return f"unmatched references belong to modules that the model does not have: {modules}"
 
 
 def _in_order(
@@ -119,8 +121,15 @@ def _returned(table: PairTable) -> None:
 
 def _of_one_name(table: PairTable) -> list[tuple[Fact, Fact]]:
     """Return what the whole module returned under names, `Net[logits]`, with the outputs of these names."""
-    keys = {f.name.rpartition("[")[2].removesuffix("]"): f for f in _outputs(table.a).values()}
-    return [(keys[name], other) for name, other in _outputs(table.b).items() if name in keys]
+    ones, others = (
+        {key_of(name): fact for name, fact in _outputs(side).items()} for side in (table.a, table.b)
+    )
+    return [(ones[key], other) for key, other in others.items() if key in ones]
+
+
+def key_of(name: str) -> object:
+    """Return the name under which a module returned an output, or its layer and part of a cache."""
+    return tuple(_CACHED.findall(name)) or name.rpartition("[")[2].removesuffix("]")
 
 
 def _inputs(side: Side) -> dict[str, Fact]:

@@ -27,7 +27,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
 )
 from onnxsurgeon_lite.matching.values.packed import packed_of, with_packed
 from onnxsurgeon_lite.matching.values.pair_table import Pair, outside_of_parents, tells_layout
-from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
+from onnxsurgeon_lite.matching.values.pairing import Matching, key_of, lost_note, match
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import assign
 from onnxsurgeon_lite.names import first, rewrapped, wrapper_of
@@ -39,7 +39,6 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _SHOWN = 5  # values in one note
 _COUNTED = re.compile(r"val_\d+|\d+")  # names that an exporter counts
-_CACHED = re.compile(r"(\d+)\W+(key|value)")  # `[layers][1][keys]`, `present.1.key`
 _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
 """Operators that a quantizer merges with the Relu after them."""
 
@@ -281,13 +280,10 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
     """
     pairs = list(zip(returned, held, strict=True))
     # the right order, or outputs that are no permutation of each other
-    if list(held) == list(index.outputs) or sorted(held) != sorted(index.outputs):
+    is_right = list(held) == list(index.outputs) or sorted(held) != sorted(index.outputs)
+    # a dict has no order, nor has a cache by layers
+    if is_right or all(key_of(name) == key_of(value) for name, value in pairs):
         return ""
-    if all(
-        name.endswith(f"[{value}]") or [] != _CACHED.findall(name) == _CACHED.findall(value)
-        for name, value in pairs
-    ):
-        return ""  # a dict has no order, nor has a cache by layers
     order = ", ".join(f"{name!r} at {output!r}" for name, output in pairs)
     return f"the outputs are not in the order of what is compared with them: {order}"
 

@@ -74,12 +74,10 @@ class Belonging:
         """Return the parameter that belongs in a weight instead of the given one; '' if the given one may be right."""
         # names of nodes are module paths in most exports
         users = [self._index.nodes[at].name for at in self._index.users(name)]
-        rivals = {self._rival(_parts(user), parameter) for user in users if user} - {None}
-        # no node names a parameter: then the name of the weight itself
-        if not rivals:
-            return self._rival(_parts(name), parameter) or ""
-        # one reader that names the given parameter is enough
-        return "" if "" in rivals else min(filter(None, rivals))
+        found = (self._rival(_parts(user), parameter) for user in users if user)
+        rivals = [rival for rival in found if rival is not None]
+        # '' comes first: one reader that names the given parameter is enough; where no node names one, the weight may
+        return min(rivals, default=self._rival(_parts(name), parameter) or "")
 
     def misplaced(
         self, whole: Mapping[str, Sequence[str]], packed: Mapping[str, Sequence[str]]

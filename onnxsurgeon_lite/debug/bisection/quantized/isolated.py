@@ -109,9 +109,9 @@ class FloatValues:
     @cached_property
     def computed(self) -> list[str]:
         """The values with a reference that nodes make of others, in topological order: all but quantized ones."""
-        names = (name for name in self.known if not self._is_quantized(name))
         left = set(self.left)
-        return sorted((n for n in names if n not in left), key=self.index.rank.__getitem__)
+        names = [n for n in self.known if n not in left and not self._is_quantized(n)]
+        return sorted(names, key=self.index.rank.__getitem__)
 
     @cached_property
     def left(self) -> list[str]:

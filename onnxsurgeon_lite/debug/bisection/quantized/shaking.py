@@ -189,8 +189,8 @@ def _noise_of(integers: Array, grid: Grid, seed: int) -> Array:
 def _drawn(part: ModelProto, exact: str, step: str, noise: str, seed: int) -> list[NodeProto]:
     """Return the nodes that draw noise for a value, as large as a step."""
     uniform = f"{noise}\x01uniform"
-    drawn = noise_like(part, exact, uniform, (-0.5, 0.5), seed + 1)
-    return drawn + [helper.make_node("Mul", [uniform, step], [noise])]
+    product = helper.make_node("Mul", [uniform, step], [noise])
+    return [*noise_like(part, exact, uniform, (-0.5, 0.5), seed + 1), product]
 
 
 def noise_like(
@@ -199,10 +199,11 @@ def noise_like(
     """Return the nodes that draw uniform noise of a value's shape and dtype, for a part of a model."""
     low, high = bounds
     if onnx_opset(part) < _NO_RANDOM:
-        drawn = helper.make_node(
-            "RandomUniformLike", [value], [noise], low=low, high=high, seed=float(seed)
-        )
-        return [drawn]
+        return [
+            helper.make_node(
+                "RandomUniformLike", [value], [noise], low=low, high=high, seed=float(seed)
+            )
+        ]
     # the mask of a Dropout chooses one of two numbers: of the same mean and variance
     middle, spread = (low + high) / 2, (high - low) / 12**0.5
     made = parser.parse_graph(f"""g (value) => (noise) {{
@@ -214,8 +215,8 @@ def noise_like(
         chosen = Where (mask, more, less)
         noise = CastLike (chosen, value)
     }}""").node
-    names = {name: f"{noise}\x01{name}" for name in walk.outputs(made)}
-    names |= {"value": value, "noise": noise}
+    inner = {name: f"{noise}\x01{name}" for name in walk.outputs(made)}
+    names = inner | {"value": value, "noise": noise}
     for holder in chain.from_iterable((node.input, node.output) for node in made):
         holder[:] = map(names.__getitem__, holder)
     return list(made)
