@@ -7,7 +7,7 @@ from pathlib import Path
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph import GraphIndex, dims_of, opset_versions
+from onnxsurgeon_lite.graph import GraphIndex, dims_of, fixed_shape, opset_versions
 from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
 from onnxsurgeon_lite.model import attributes_of
 from onnxsurgeon_lite.model.loading import PACKAGE
@@ -128,8 +128,8 @@ def usual_fill(index: GraphIndex, name: str, dims: Mapping[str, int]) -> str | N
     # token numbers: the input that looks rows of a table up
     for position in index.consumers.get(name, ()):
         node = index.nodes[position]
-        table = index.dense(node.input[0])
         is_lookup = node.op_type in ("Gather", "GatherBlockQuantized") and node.input[1] == name
-        if is_lookup and table and table.dims:
-            return f"uniform:0,{table.dims[0]}"
+        # the table may be the weight of the head, transposed
+        if is_lookup and (shape := fixed_shape(index.type_of(node.input[0]))):
+            return f"uniform:0,{shape[0]}"
     return None

@@ -97,6 +97,8 @@ def test_a_package_runs_without_feeds(name, built):
 
     found = osl.run(built / name / "package", dim=DIMS)
 
+    # tokens are of the whole vocabulary, also where the head's weight is the table
+    assert fed(osl.load(built / name / "package"), sequence_length=64)["input_ids"].max() > 50
     assert found["logits"].shape == (1, 5, 99)
     assert found["present.0.key"].shape == (1, 2, 8, 16)
     assert np.isfinite(found["logits"]).all()
