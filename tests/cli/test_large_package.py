@@ -69,6 +69,8 @@ def package(tmp_path_factory):
         "inspect model.onnx",
         "check model.onnx",
         "edit infer model.onnx -o typed.onnx --dry-run",
+        "edit standardize model.onnx -o standard.onnx --dry-run",
+        "edit fuse model.onnx -o fused.onnx --dry-run",
         "edit opset model.onnx 23 -o newer.onnx --dry-run",
     ],
 )

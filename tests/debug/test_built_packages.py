@@ -20,6 +20,7 @@ pytest.importorskip("onnxruntime_genai")
 
 DIMS = {"sequence_length": 5, "past_sequence_length": 3}
 CLOSE = {"fp16": 0.03, "int4": 0.03}  # of the largest logit; the rest is exact but for rounding
+PARTS = ("key", "value")
 every = pytest.mark.parametrize("name", PACKAGES)
 
 
@@ -219,6 +220,19 @@ def test_a_package_is_compared_token_by_token_with_its_integers(built):
     assert same.match
     assert [step.wanted for step in same.steps] == [step.wanted for step in found.steps]
     assert 0 < max(step.kl for step in found.steps) < 1
+    assert found.agreement == np.mean([step.token == step.wanted for step in found.steps])
+    # the first step, computed here
+    empty = np.zeros((1, 2, 0, 16), np.float32)
+    cache = {f"past_key_values.{layer}.{part}": empty for layer in (0, 1) for part in PARTS}
+    given = {**TEXT, "attention_mask": np.ones((1, 7), np.int64), **cache}
+    q, p = (
+        torch.log_softmax(torch.from_numpy(osl.run(path, given)["logits"][0, -1]).double(), 0)
+        for path in (small, whole)
+    )
+    assert found.steps[0].kl == pytest.approx(float((p.exp() * (p - q)).sum()), rel=1e-3)
+    assert (found.steps[0].token, found.steps[0].wanted) == (int(q.argmax()), int(p.argmax()))
+    others = float(p[int(q.argmax())]) if q.argmax() != p.argmax() else float(p.topk(2).values[1])
+    assert found.steps[0].margin == pytest.approx(float(p.max()) - others, rel=1e-3)
 
 
 def test_a_layer_is_dropped_as_if_the_source_had_not_had_it(built):

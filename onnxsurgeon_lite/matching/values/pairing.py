@@ -90,8 +90,7 @@ def lost_note(matching: Matching) -> str:
         repr(path) + (f" (closest names: {', '.join(map(repr, closest))})" if closest else "")
         for path, closest in matching.lost.items()
     ]
-    modules = first(named, _SHOWN)
-    return f"unmatched references belong to modules that the model does not have: {modules}"
+    return f"unmatched references belong to modules that the model does not have: {first(named, _SHOWN)}"
 
 
 def _in_order(
