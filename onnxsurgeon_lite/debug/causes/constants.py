@@ -180,7 +180,9 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
     if constant.is_float:
         may_mask = constant.site.op_type != "Clip" and not 0 < float(old) < -_MASKING
         named = dict(_sizes(constant.site))
-        values = _MASKS * may_mask + MISTAKES["scalars"]["usual"] + list(named)
+        known = MISTAKES["scalars"]
+        usual = known["usual"] + known["of"].get(constant.site.op_type, [])
+        values = _MASKS * may_mask + usual + list(named)
     elif array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
         zeros = MISTAKES["zero_points"].get(array.dtype.name, ())

@@ -46,23 +46,28 @@ class Windows:
 
     def around(self, edits: Sequence[Pass]) -> Model | None:
         """Return the window of some edits; None if it is about as large as the region."""
-        place, index = self.place, self.place.index
         if not edits or not self.has_any:
             return None
         # passes of other packages may name nodes in other ways
         try:
-            nodes, values = touched(place, edits)
+            nodes, values = touched(self.place, edits)
         except (KeyError, ValueError):
             return None
-        # what lies between them, and the constants that they read
+        # many edits touch the same nodes
+        key = frozenset(nodes), frozenset(values)
+        if key not in self._made:
+            self._made[key] = self._between(nodes, values)
+        return self._made[key]
+
+    def _between(self, nodes: set[int], values: set[str]) -> Model | None:
+        """Return the window of what an edit touches."""
+        # what lies between the nodes, and the constants that they read
+        place, index = self.place, self.place.index
         nodes = index.descendants(nodes) & index.ancestors(index.made_by(nodes))
         reads = index.read_by(nodes) & index.producer.keys()
         nodes |= {index.producer[name] for name in reads if place.is_constant(name)}
-        key = frozenset(nodes), frozenset(values)
-        if key not in self._made:
-            few = 0 < len(nodes) <= _MOST * len(index.nodes)
-            self._made[key] = self._window(nodes, values) if few else None
-        return self._made[key]
+        few = 0 < len(nodes) <= _MOST * len(index.nodes)
+        return self._window(nodes, values) if few else None
 
     def _window(self, nodes: set[int], values: set[str]) -> Model | None:
         """Return some nodes as a model that has some values and constants, too; None where a value is no tensor."""

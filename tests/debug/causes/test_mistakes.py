@@ -1,7 +1,7 @@
 """The tables of what people mistake for each other: what they hold is true."""
 
 import math
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import onnx
@@ -62,6 +62,25 @@ def test_what_is_missing_most_before_an_operator_is_known():
     for operator, usual in MISTAKES["between"].items():
         assert operator in OPERATORS
         assert titles.issuperset(usual)
+
+
+def test_a_number_that_is_usual_at_one_operator_is_known():
+    nodes = "p = Pad (x, pads, grey) c = Conv (p, w) r = Relu (c) y = Softmax <axis = 1> (r)"
+    constants = {"pads": np.array([0, 0, 0, 0, 0, 0, 2, 2]), "w": numbers(4, 3, 3, 3) / 99}
+    black, grey = (
+        model(
+            f"g (float[1,3,6,6] x) => (float[1,4,6,6] y) {{ {nodes} }}",
+            grey=np.float32(number),
+            **constants,
+        )
+        for number in (0, 114)
+    )
+
+    sentence = said(black, grey, "x", "y", x=np.abs(numbers(1, 3, 6, 6, seed=1)) * 99)
+
+    assert "constant 'grey' of Pad (@0) is 0; with 114 the region agrees" in sentence
+    every = chain.from_iterable(MISTAKES["scalars"]["of"].values())
+    assert OPERATORS.issuperset(MISTAKES["scalars"]["of"]) and set(map(type, every)) == {float}
 
 
 def test_an_activation_is_one_operator_from_its_opset_on():
