@@ -299,14 +299,15 @@ class Diagnosis:
         return value if is_array(value) else np.empty(0)
 
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, Shape]:
-        found = dict[str, Shape]()
-        for name in chain.from_iterable(node.input for node in nodes):
-            constant = self.space.index.dense(name)
-            if constant:
-                found[name] = tuple(constant.dims)
-            elif name in self.space.constant:
-                found[name] = self._constant(name).shape
-        return found
+        """Return the shapes of the constants that nodes read."""
+        read = dict.fromkeys(walk.inputs(nodes))
+        held = {name: tensor for name in read if (tensor := self.space.index.dense(name))}
+        # TorchScript names a constant anew for each reader: one run computes them all
+        computed = [name for name in read if name in self.space.constant and name not in held]
+        values = self.observer.stream(computed)
+        made = {name: value.shape for name, value in values if is_array(value)}
+        shapes = {name: tuple(tensor.dims) for name, tensor in held.items()} | made
+        return {name: shapes[name] for name in read if name in shapes}
 
 
 def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:

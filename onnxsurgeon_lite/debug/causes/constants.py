@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.linear import Linear, linears
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but
 from onnxsurgeon_lite.debug.causes.solving import described, shifted, shrinks
 from onnxsurgeon_lite.names import joined
-from onnxsurgeon_lite.passes import Rewire
+from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, wide
 
 Order = NDArray[np.intp]
@@ -110,7 +110,6 @@ def constants(place: Place) -> Hypotheses:
         other = (constant.site, constant.slot) not in known and not _is_of_sizes(constant)
         if other and constant.array.size <= _SMALL and not single:
             yield from _of_constant(constant)
-    yield from _computed_pads(place)
     yield from together(place, orders)
 
 
@@ -246,14 +245,20 @@ def _paddings(array: Array) -> Iterator[Variant]:
             yield "padding", f"is {array.tolist()}; with {right.tolist()}", right
 
 
-def _computed_pads(place: Place) -> Hypotheses:
-    """Yield other paddings of a Pad that reads no constant, but what exporters compute from constants."""
+def pads(place: Place) -> Hypotheses:
+    """Yield other paddings, also of a Pad that reads what exporters compute from constants."""
     for site in place.sites:
-        now = site.operand(1) if site.op_type == "Pad" and site.constant(1) is None else None
-        for kind, how, right in _paddings(now) if now is not None else ():
-            edit = Rewire(site.name(1), str(right.tolist()), site.only, 1)
+        read, constant = site.operand(1), site.constant(1)
+        if read is None or site.op_type != "Pad":
+            continue
+        for kind, how, right in _paddings(read):
+            edit: Pass = Rewire(site.name(1), str(right.tolist()), site.only, 1)
             sentence = f"what {site.title} reads as pads {how}"
-            yield Hypothesis(kind, sentence, (edit,), (kind, how))
+            if constant is not None:
+                edit, sentence = constant.edit(right), f"{constant} {how}"
+            # the same in which another node pads by other sizes
+            moved = np.sign(wide(right) - wide(read)).tobytes(), (right == 0).tobytes()
+            yield Hypothesis(kind, sentence, (edit,), (kind,) + moved)
 
 
 def _of_shape(constant: Constant) -> Iterator[Variant]:

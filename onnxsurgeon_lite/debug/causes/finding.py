@@ -421,7 +421,9 @@ class Finder:
                     # one example fits a number that depends on it, too
                     if any(_settles(fit, not cause.of_one_example) for fit, cause in proved):
                         break
-                    if any(_settles(fit, True) for fit, _ in proved):
+                    # many nodes round more
+                    exact = _EXACT * math.sqrt(len(place.positions))
+                    if any(_settles(fit, True, exact) for fit, _ in proved):
                         bench.hurry()
             except OutOfTime:
                 if not proved:
@@ -750,15 +752,16 @@ def _is_vague(fit: Outcome, cause: Cause) -> bool:
     return fit.hypothesis.vague or (cause.of_one_example and fit.hypothesis.unknowns > 1)
 
 
-def _settles(fit: Outcome, solved: bool = False) -> bool:
+def _settles(fit: Outcome, solved: bool = False, exact: float = _EXACT) -> bool:
     """Return whether no later explanation is simpler.
 
     Args:
         solved: numbers that were solved for do not matter; but with many of them, inserted nodes fit much.
+        exact: the relative error that rounding may leave.
     """
     unknowns, inserted, _ = fit.hypothesis.length
     few = not unknowns or (solved and (unknowns <= 1 or not inserted))
-    return fit.error <= _EXACT and not fit.hypothesis.vague and few
+    return fit.error <= exact and not fit.hypothesis.vague and few
 
 
 def _explainable(culprit: Culprit) -> bool:

@@ -391,7 +391,7 @@ def edges(place: Place) -> Iterator[Edge]:
     """Yield (value, its numbers, nodes that read it) of floats: the edges to all readers, then each edge."""
     for name, array in place.values.items():
         readers = place.readers(name)
-        if readers and has_floats(array) and not place.is_constant(name):
+        if readers and has_floats(array) and not place.holds_constant(name):
             yield name, array, readers
             if len(readers) > 1:
                 yield from ((name, array, [reader]) for reader in readers)

@@ -27,7 +27,7 @@ def other_operators(place: Place) -> Hypotheses:
     """Yield other operators of the same kind."""
     for kind in KINDS:
         for site in place.sites:
-            if site.op_type in kind and not _has_number(site):
+            if site.op_type in kind and not (site.renames or _has_number(site)):
                 for op_type in kind:
                     keeps = op_type in _KEEP and _is_positive(site)
                     if op_type != "Identity" and not keeps:

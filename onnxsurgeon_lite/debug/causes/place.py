@@ -190,6 +190,11 @@ class RegionNode:
         """The names that the node reads and that are no constants."""
         return [name for name in self.input if name and not self.place.is_constant(name)]
 
+    @property
+    def renames(self) -> bool:
+        """Whether the node only gives a constant another name: TorchScript writes one for each reader."""
+        return self.op_type == "Identity" and not self.computed
+
     @cached_property
     def attributes(self) -> dict[str, Attribute]:
         """The node's attributes, with the defaults of those that it leaves out."""
@@ -532,6 +537,11 @@ class Place:
     def is_constant(self, name: str) -> bool:
         """Return whether a name is that of a constant that can be looked into."""
         return bool(name) and constant(self.index, name) is not None
+
+    def holds_constant(self, name: str) -> bool:
+        """Return whether a value is a constant, be it under another name."""
+        maker = self.site_of(name)
+        return self.is_constant(name) or (maker is not None and maker.renames)
 
     def constants(self) -> Iterator[Constant]:
         """Yield each constant that a node reads, and what is wrong itself if it is one."""

@@ -29,7 +29,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
 _STEPS_BEFORE = 4
-_LARGEST = 512  # nodes of a region
+_LARGEST = 512  # nodes of a region that compute something
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values among which those that could be read are chosen
 _OPEN = 8  # values whose shape is known only when they are computed; as many of their sums
@@ -132,8 +132,8 @@ class Surroundings:
         region = partial(index.ancestors, culprit.outputs)
         nodes = region(stop=entering)
         # of a large region, what no agreeing reference depends on, and of that the last nodes
-        if len(nodes) > _LARGEST:
-            new = index.in_order(region(stop=self.nearest(culprit) or entering))
+        if len(self._computing(nodes)) > _LARGEST:
+            new = self._computing(region(stop=self.nearest(culprit) or entering))
             if len(new) > _LARGEST:
                 left = f"{len(new) - _LARGEST} nodes before {culprit.value!r} were not searched for a cause"
                 self.result.notes += [] if left in self.result.notes else [left]
@@ -158,6 +158,12 @@ class Surroundings:
         place.lacking = self.first.arrays(culprit.lacking)
         place.module = entries[culprit.value].class_name
         return place
+
+    def _computing(self, nodes: Iterable[int]) -> list[int]:
+        """Return nodes in order, without those that only name constants: TorchScript writes one for each reader."""
+        index = self.index
+        reads = ((p, index.reads[p]) for p in index.in_order(nodes))
+        return [p for p, names in reads if any(constant(index, name) is None for name in names)]
 
     def before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""

@@ -201,8 +201,12 @@ def _other_constants(place: Place) -> Hypotheses:
 
 
 def _data(place: Place) -> dict[str, Array]:
-    """Return the values of a region but for sizes."""
-    return {name: v for name, v in place.values.items() if not place.sizes(v, name)}
+    """Return the values of a region but for sizes and constants."""
+    return {
+        name: value
+        for name, value in place.values.items()
+        if not (place.holds_constant(name) or place.sizes(value, name))
+    }
 
 
 def reading(place: Place, old: str, new: str) -> Iterator[Rewire]:

@@ -45,6 +45,43 @@ def test_pads_of_kernels_of_two_sizes_follow_from_one_rule():
     assert "with those of SAME_UPPER, [0, 0, 0, 0, 0, 0, 1, 1]," in sentence
 
 
+def test_new_channels_of_blocks_of_several_sizes_are_at_the_wrong_end():
+    text = """g (float[1,4,6,6] x) => (float[1,16,6,6] y) {
+        a = Conv (x, w) b = Pad (x, p) c = Add (a, b) d = Relu (c)
+        e = Conv (d, v) f = Pad (d, q) h = Add (e, f) i = Relu (h) y = Conv (i, u)
+    }"""
+    weights = {
+        "w": numbers(6, 4, 1, 1),
+        "v": numbers(12, 6, 1, 1, seed=1),
+        "u": numbers(16, 12, 1, 1, seed=2),
+    }
+    before, behind = (
+        model(text, **weights, **{"p": np.array(first), "q": np.array(second)})
+        for first, second in (
+            ([0, 2, 0, 0, 0, 0, 0, 0], [0, 6, 0, 0, 0, 0, 0, 0]),
+            ([0, 0, 0, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 6, 0, 0]),
+        )
+    )
+
+    sentence = named(before, behind, *images(1, 4, 6, 6))
+
+    assert "of Pad (@1) is [0, 2, 0, 0, 0, 0, 0, 0], the same at Pad (@5); with" in sentence
+
+
+def test_nodes_that_only_name_constants_are_not_counted():
+    """TorchScript writes an Identity for each reader of a constant that several nodes share."""
+    names = [f"c{number}" for number in range(600)]
+    shared = " ".join(f"{name} = Identity (one)" for name in names)
+    text = "g (float[4,8] x) => (float[4,8] y) {{ a = {} (x) {} s = Sum (a, {}) t = Sin (s) y = MatMul (t, w) }}"
+    wrong, right = (
+        model(text.format(op_type, shared, ", ".join(names)), one=np.float32(1e-3), w=numbers(8, 8))
+        for op_type in ("Cos", "Sin")
+    )
+    given = {"x": numbers(4, 8, seed=8)}, {"x": numbers(4, 8, seed=9)}
+
+    assert "Cos (@0) should be Sin; with that" in named(wrong, right, *given)
+
+
 def test_dilations_of_branches_are_half_as_large():
     def branches(near: int, far: int):
         return model(
