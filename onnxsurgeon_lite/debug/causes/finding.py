@@ -421,9 +421,7 @@ class Finder:
                     # one example fits a number that depends on it, too
                     if any(_settles(fit, not cause.of_one_example) for fit, cause in proved):
                         break
-                    # many nodes round more
-                    exact = _EXACT * math.sqrt(len(place.positions))
-                    if any(_settles(fit, True, exact) for fit, _ in proved):
+                    if any(_settles(fit, True, len(place.positions)) for fit, _ in proved):
                         bench.hurry()
             except OutOfTime:
                 if not proved:
@@ -752,16 +750,17 @@ def _is_vague(fit: Outcome, cause: Cause) -> bool:
     return fit.hypothesis.vague or (cause.of_one_example and fit.hypothesis.unknowns > 1)
 
 
-def _settles(fit: Outcome, solved: bool = False, exact: float = _EXACT) -> bool:
+def _settles(fit: Outcome, solved: bool = False, nodes: int = 1) -> bool:
     """Return whether no later explanation is simpler.
 
     Args:
         solved: numbers that were solved for do not matter; but with many of them, inserted nodes fit much.
-        exact: the relative error that rounding may leave.
+        nodes: how many of a region round, one after the other.
     """
     unknowns, inserted, _ = fit.hypothesis.length
     few = not unknowns or (solved and (unknowns <= 1 or not inserted))
-    return fit.error <= exact and not fit.hypothesis.vague and few
+    is_exact = fit.error <= _EXACT * math.sqrt(nodes)
+    return is_exact and not fit.hypothesis.vague and few
 
 
 def _explainable(culprit: Culprit) -> bool:

@@ -64,10 +64,15 @@ def update_weights(
             continue
         if array is not None:
             found.updated.append(weight.name)
-            changed = dtypes.from_array(array, weight.name)
-            describe_like(changed, tensor)
-            tensor.CopyFrom(changed)
+            tensor.CopyFrom(_like(tensor, array))
     found.model = result
+
+
+def _like(tensor: TensorProto, array: Array) -> TensorProto:
+    """Return other numbers in the place of a tensor, with what is said of it."""
+    changed = dtypes.from_array(array, tensor.name)
+    describe_like(changed, tensor)
+    return changed
 
 
 def _named_like(old: ReferenceSet, new: ReferenceSet) -> ReferenceSet:

@@ -88,11 +88,7 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
         if node.op_type == "Identity":
             names[node.output[0]] = node.input[0]
             continue
-        like = tape.type_of(node.input[1]) if node.op_type == "CastLike" else None
-        if like is not None and like.tensor_type.elem_type:
-            # by its dtype alone, a constant can be cast here
-            to = like.tensor_type.elem_type
-            node = helper.make_node("Cast", node.input[:1], node.output, to=to)
+        node = _cast(tape, node) if node.op_type == "CastLike" else node
         states = _states(tape, node)
         outputs = list(node.output)
         # a Constant is a tensor of the main graph, whatever body it is in
@@ -110,16 +106,28 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
         node.output[:] = tape.add(node, len(outputs))
         names.update(zip(outputs, node.output, strict=True))
         made[node.output[0]] = node
-        # what is known of its outputs serves the nodes behind it
-        for name, state in zip(node.output, states, strict=False):
-            tape.names.types[name] = state.types[0]
-            if state.data is not None:
-                tape.names.arrays[name] = state.data[0]
-            elif node.op_type == "Split":  # inference leaves out its rank where sizes are not known
-                whole = _state(tape, node.input[0]).types[0]
-                kind = state.types[0]
-                tape.names.types[name] = kind if has_shape(kind) else of_rank(whole)
+        _learn(tape, node, states)
     return list(made.values())
+
+
+def _cast(tape: Tape, like: NodeProto) -> NodeProto:
+    """Return a Cast in the place of a CastLike where the dtype is known: by that alone, a constant can be cast here."""
+    kind = tape.type_of(like.input[1])
+    if kind is None or not kind.tensor_type.elem_type:
+        return like
+    return helper.make_node("Cast", like.input[:1], like.output, to=kind.tensor_type.elem_type)
+
+
+def _learn(tape: Tape, node: NodeProto, states: Sequence[State]) -> None:
+    """Note what is known of a node's outputs, which serves the nodes behind it."""
+    for name, state in zip(node.output, states, strict=False):
+        tape.names.types[name] = state.types[0]
+        if state.data is not None:
+            tape.names.arrays[name] = state.data[0]
+        elif node.op_type == "Split":  # inference leaves out its rank where sizes are not known
+            whole = _state(tape, node.input[0]).types[0]
+            kind = state.types[0]
+            tape.names.types[name] = kind if has_shape(kind) else of_rank(whole)
 
 
 def _states(tape: Tape, node: NodeProto) -> Sequence[State]:
