@@ -69,7 +69,7 @@ def update_weights(
 
 
 def _like(tensor: TensorProto, array: Array) -> TensorProto:
-    """Return other numbers in the place of a tensor, with what is said of it."""
+    """Return a tensor with other numbers and the same name, location and notes."""
     changed = dtypes.from_array(array, tensor.name)
     describe_like(changed, tensor)
     return changed
