@@ -16,6 +16,7 @@ PACKAGES: Mapping[str, tuple[str, str, Mapping[str, object]]] = {
     "Mistral with a window": ("Mistral", "fp32", {"sliding_window": 4}),
     "Gemma2 fp32": ("Gemma2", "fp32", {}),
     "Gemma2 int4": ("Gemma2", "int4", {}),
+    "Qwen3 fp32": ("Qwen3", "fp32", {}),  # norms of queries and keys: projections are not packed
     "Phi3 fp32": ("Phi3", "fp32", {}),
     "Phi3 int4": ("Phi3", "int4", {}),
 }
