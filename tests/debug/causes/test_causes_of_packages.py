@@ -1,10 +1,12 @@
 """Mistakes in the attributes of onnxruntime's operators, as packages of language models have them."""
 
+import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import onnxsurgeon_lite as osl
 from kit import packages
+from kit.causes import found, numbers
 from kit.versions import STURDY_ATTENTION
 
 pytestmark = STURDY_ATTENTION
@@ -94,3 +96,23 @@ def test_the_epsilon_of_norms_with_and_without_a_residual_is_one_sentence():
         "epsilon of all 5 SimplifiedLayerNormalization and SkipSimplifiedLayerNormalization nodes is 0.1; with 1e-06"
         " the node agrees (max abs 0), and so do all values"
     }
+
+
+def test_a_normalization_without_its_mean_is_another_operator():
+    text = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float[2,3,16] x, float[2,3,16] r) => (float[2,3,16] y) {
+        n = NORM <axis = -1, epsilon = 0.00001> (x, w)
+        y = com.microsoft.SkipNORM <epsilon = 0.00001> (n, r, w)
+    }"""
+    wrong, right = (
+        onnx.parser.parse_model(text.replace("NORM", norm))
+        for norm in ("SimplifiedLayerNormalization", "LayerNormalization")
+    )
+    for each in (wrong, right):
+        each.graph.initializer.append(numpy_helper.from_array(numbers(16), "w"))
+
+    result = found(wrong, right, x=numbers(2, 3, 16, seed=1), r=numbers(2, 3, 16, seed=2))
+
+    causes = [culprit.causes[0].sentence for culprit in result.culprits]
+    assert "SimplifiedLayerNormalization (@0) should be LayerNormalization" in causes[0]
+    assert "SkipSimplifiedLayerNormalization (@1) should be SkipLayerNormalization" in causes[1]
