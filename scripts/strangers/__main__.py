@@ -34,6 +34,7 @@ import ported
 import reimplemented
 import rewritten
 import samplewise
+import served
 import torch
 import vision
 
@@ -55,6 +56,7 @@ SUBJECTS = {
         *ported.SUBJECTS,
         *exported.SUBJECTS,
         *deployed.SUBJECTS,
+        *served.SUBJECTS,
     )
 }
 CLOSE = 1e-4  # of the largest number of an output: twenty times what kernels differ by here

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypot
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, but
 from onnxsurgeon_lite.debug.causes.solving import described, shifted, shrinks
+from onnxsurgeon_lite.model.messages import integer
 from onnxsurgeon_lite.names import joined
 from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, Wide, has_floats, wide
@@ -160,6 +161,7 @@ def variants(constant: Constant) -> Iterator[Variant]:
     elif array.dtype.kind in "iu":
         yield from _integers(array)
         yield from _paddings(array) if op_type == "Pad" else ()
+        yield from _evenly(constant) if op_type == "Gather" else ()
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
         for moved in _moved(array, op_type in _KERNELS):
             if not np.array_equal(moved[2], array):
@@ -234,6 +236,21 @@ def _integers(array: Array) -> Iterator[Variant]:
             right = array.copy()
             right[[a, b]] = right[[b, a]]
             yield "order of sizes", f"is {array.tolist()}; with {right.tolist()}", right
+
+
+def _evenly(constant: Constant) -> Iterator[Variant]:
+    """Yield other indices at even distances: of frames, say, from the first to the last, or in the middle."""
+    array, data = constant.array, constant.site.operand(0)
+    steps = np.diff(array) if array.ndim == 1 else np.empty(0)
+    if not steps.size or data is None or (steps != steps[0]).any() or steps[0] < 1:
+        return
+    last = data.shape[integer(constant.site.node, "axis")] - 1
+    ends = [np.linspace(0, last, array.size)]
+    for step in range(1, last // steps.size + 1):
+        reach = step * np.arange(array.size)
+        ends += [reach, reach + (last - reach[-1]) // 2, reach + (last - reach[-1])]
+    for right in dict.fromkeys(tuple(np.round(each).astype(int).tolist()) for each in ends):
+        yield "indices", f"is {array.tolist()}; with {list(right)}", np.array(right, array.dtype)
 
 
 def _paddings(array: Array) -> Iterator[Variant]:

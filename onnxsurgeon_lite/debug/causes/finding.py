@@ -700,9 +700,14 @@ class Finder:
 
     def _yielded(self, place: Place, family: Family) -> Hypotheses:
         """Yield a family's hypotheses, and note which mistakes are its own."""
-        for hypothesis in with_those_alike(place, iter(family(place))):
-            self._makers.setdefault(_of(hypothesis), {})[family] = None
-            yield hypothesis
+        try:
+            for hypothesis in with_those_alike(place, iter(family(place))):
+                self._makers.setdefault(_of(hypothesis), {})[family] = None
+                yield hypothesis
+        except (SurgeonError, OutOfTime):
+            raise
+        except Exception as error:  # noqa: BLE001  a bug of ours in one family: the others are tried
+            self.result.notes.append(f"a kind of mistakes was left out: {reported(error)}")
         self._left.remove(family)
 
     def _once_more(self, place: Place, families: Sequence[Family]) -> Iterator[Hypotheses]:

@@ -1,6 +1,6 @@
 """Mistakes in attention masks: one that is missing, that is inverted, or that goes into the scores in another way."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, product
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed, put_in
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
@@ -31,6 +31,13 @@ _BEFORE = 6  # nodes between a product and its Softmax
 _WITH_HEADS = 3  # axes of the scores of several heads
 _MOST = 12  # masks that are tried at one place
 _AXES_READ = 13  # the opset since which Unsqueeze reads its axes
+_POOLING: Mapping[str, Callable[..., Array]] = {
+    "ReduceMean": np.mean,
+    "ReduceSum": np.sum,
+    "ReduceMax": np.max,
+}
+_MAX_READS = 18  # the opset since which ReduceMax reads its axes
+_LOWEST = -1e4  # is added to what a mask hides before the largest is taken; half precision has it
 _SUMS = 11  # the opset since which there is CumSum
 _OF_ROWS = 2  # axes of positions of a batch
 _POSITIONS = (-1, 0), (-1, 1), (1, 1)
@@ -68,29 +75,46 @@ def missing_masks(place: Place) -> Hypotheses:
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
 
 
-def missing_masks_of_means(place: Place) -> Hypotheses:
-    """Yield means of the positions that a mask shows, instead of means of all: of the tokens, without padding."""
+def missing_masks_of_pooling(place: Place) -> Hypotheses:
+    """Yield means, sums and maxima of the positions that a mask shows, instead of those of all: without padding."""
     masks = _ones_and_zeros(place)
     for site in place.sites if place.opset >= _AXES_READ else ():
         data, made = site.operand(0), site.made
-        if site.op_type != "ReduceMean" or not has_floats(data) or made is None:
+        if site.op_type not in _POOLING or not has_floats(data) or made is None:
             continue
+        pooled, nodes = _POOLING[site.op_type], MISTAKES["masked"][site.op_type]
         keeps = made.ndim == data.ndim
-        to, summed = data_type_of_numpy(data.dtype), f"ReduceSum <keepdims = {int(keeps)}>"
-        nodes = f"c = Cast <to = {to}> (x1) u = Unsqueeze(c, behind) t = Mul(x, u)"
-        nodes += f" s = {summed} (t, axis) n = {summed} (u, axis) y = Div(s, n)"
-        for name, mask in masks.items():
-            axis, rank = mask.ndim - 1, data.ndim
-            if not 0 < axis < rank - 1 or mask.shape != data.shape[: axis + 1]:
+        to, kept = data_type_of_numpy(data.dtype), f"<keepdims = {int(keeps)}>"
+        for (name, mask), axis in product(masks.items(), range(1, data.ndim - 1)):
+            shape = data.shape[: axis + 1]
+            if mask.shape[: axis + 1] != shape or mask.size != np.prod(shape):
                 continue
-            if not np.allclose(data.mean(axis, keepdims=keeps), made, 1e-3, 1e-4):
+            if not np.allclose(pooled(data, axis=axis, keepdims=keeps), made, 1e-3, 1e-4):
                 continue
-            numbers = {"axis": np.array([axis]), "behind": np.arange(axis + 1, rank)}
-            ends = site.input[0], site.output, data
-            edit = composed(place, *ends, nodes, numbers, {name: mask}, made)
-            was = f"{site.title} is the mean of all positions of axis {axis}"
-            sentence = f"{was}; with the mean of those that {name!r} shows"
-            yield Hypothesis("missing mask", sentence, (edit,), ("masked mean", axis))
+            ends = f"{kept} (t, axis)"
+            if place.opset < _MAX_READS:
+                ends = f"<keepdims = {int(keeps)}, axes = [{axis}]> (t)"
+            behind = np.arange(mask.ndim, data.ndim)
+            hides = "u = Unsqueeze(c, behind) " if behind.size else "u = Identity(c) "
+            edit = composed(
+                place,
+                site.input[0],
+                site.output,
+                data,
+                f"c = Cast <to = {to}> (x1) {hides}{nodes.format(kept=kept, ends=ends)}",
+                {
+                    "axis": np.array([axis]),
+                    "behind": behind,
+                    "one": np.ones((), data.dtype),
+                    "low": np.full((), _LOWEST, data.dtype),
+                },
+                {name: mask},
+                made,
+            )
+            what = site.op_type.removeprefix("Reduce").lower()
+            was = f"{site.title} is the {what} of all positions of axis {axis}"
+            sentence = f"{was}; with the {what} of those that {name!r} shows"
+            yield Hypothesis("missing mask", sentence, (edit,), ("masked", what, axis))
 
 
 def _ones_and_zeros(place: Place) -> Arrays:

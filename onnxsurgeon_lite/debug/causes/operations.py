@@ -48,6 +48,7 @@ _INTEGERS = ("Ceil", "QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinea
 """Operators beside which a rounding may be missing, and those that round."""
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _ACTIVATED = _PRODUCTS + ("Add", "BatchNormalization", "LayerNormalization")
+_COUNTING = ("Cast", "Range", "CumSum", "NonZero")
 _PART = 1e-4  # a smaller difference is none
 _FLAT = 3e-5  # a smaller one is noise
 _MOST = 0.5  # of the numbers of a constant that was forgotten are not zero
@@ -650,6 +651,24 @@ def missing_factors(place: Place) -> Hypotheses:
             edit = Insert(place.value, "Mul", constants=(("factor", factor),), before=True)
             sentence = f"the result of {place.maker} is not multiplied by {what}; with it"
             yield Hypothesis("missing factor", sentence, (edit,), ("factor", factor))
+
+
+def missing_terms(place: Place) -> Hypotheses:
+    """Yield numbers that coordinates and counts lack: half a pixel, one."""
+    for name, _, readers in edges(place):
+        for what, term in MISTAKES["terms"].items() if _counts(place, name) else ():
+            edit = Insert(name, "Add", constants=(("term", term),), to=place.those(readers))
+            sentence = f"{what} is not added to {name!r} before {who(readers)}; with it"
+            yield Hypothesis("missing term", sentence, (edit,), ("term", term))
+
+
+def _counts(place: Place, name: str) -> bool:
+    """Return whether a value enters the region or counts something, be it scaled."""
+    maker = place.site_of(name)
+    if maker is None or maker.op_type in _COUNTING:
+        return True
+    scaled = maker.op_type in ("Mul", "Div") and len(maker.computed) == 1
+    return scaled and _counts(place, maker.computed[0])
 
 
 def _may_be_scaled(place: Place, name: str) -> bool:

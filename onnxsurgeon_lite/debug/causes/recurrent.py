@@ -149,11 +149,11 @@ def ends_of_directions(place: Place) -> Hypotheses:
         return
     for site in place.sites if place.opset >= _SPLITS else ():
         read, made, step = site.operand(0), site.made, site.constant(1)
-        if site.op_type != "Gather" or read is None or made is None or step is None:
+        if site.op_type != "Gather" or read is None or made is None or not made.ndim:
             continue
         # one step alone, of values that have both directions side by side
         axis, halves = integer(site.node, "axis") % read.ndim, made.shape[-1] // 2
-        if step.array.ndim or axis == read.ndim - 1 or made.shape[-1] % 2:
+        if step is None or step.array.ndim or axis == read.ndim - 1 or made.shape[-1] % 2:
             continue
         # a backward pass ends at the first step
         nodes = f"f = Gather <axis = {axis}> (x, last) b = Gather <axis = {axis}> (x, first)"

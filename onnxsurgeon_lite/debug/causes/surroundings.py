@@ -33,7 +33,7 @@ _LARGEST = 512  # nodes of a region that compute something
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values among which those that could be read are chosen
 _OPEN = 8  # values whose shape is known only when they are computed; as many of their sums
-_MASKING = ("Softmax", "ReduceMean")
+_MASKING = ("Softmax", "ReduceMean", "ReduceSum", "ReduceMax")
 _NEARBY_MASKS = 32  # values that may be masks
 _NEARBY = 48  # recorded values that a node could read instead
 

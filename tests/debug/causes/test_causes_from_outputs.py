@@ -5,6 +5,7 @@ import pytest
 
 import onnxsurgeon_lite as osl
 from kit.causes import model, numbers
+from onnxsurgeon_lite.debug.causes import finding, operators, recurrent
 
 
 def named(wrong, right, feeds: dict, fresh: dict) -> str:
@@ -305,3 +306,99 @@ def test_the_value_of_another_layer_is_read():
     sentence = named(layers("x4"), layers("x3"), *given)
 
     assert "Slice (@16) reads 'x4'; with 'x3', the same of another layer," in sentence
+
+
+@pytest.mark.parametrize("pool", ["ReduceMax", "ReduceSum", "ReduceMean"])
+def test_what_is_pooled_counts_padding(pool):
+    """As in a sentence's embedding, or the weights of a sparse retriever."""
+    text = """g (float[2,5,4] x, int64[2,5] mask) => (float[2,3] y) {{
+        e = Sigmoid (x) {} s = Sub (p, one) h = MatMul (s, w) y = Tanh (h)
+    }}"""
+    over = "p = {} <keepdims = 0{}> ({})"
+    all_axes = ("", "{}, axis") if pool == "ReduceSum" else (", axes = [1]", "{}")
+    whole = over.format(pool, all_axes[0], all_axes[1].format("e"))
+    masked = "c = Cast <to = 1> (mask) u = Unsqueeze (c, two) m = Mul (e, u) "
+    if pool == "ReduceMean":
+        masked += "a = ReduceSum <keepdims = 0> (m, axis) n = ReduceSum <keepdims = 0> (u, axis) p = Div (a, n)"
+    else:
+        masked += over.format(pool, all_axes[0], all_axes[1].format("m"))
+    constants = {"axis": np.array([1]), "two": np.array([2])}
+    constants |= {"one": np.float32(1), "w": numbers(4, 3)}
+    # ReduceMax and ReduceMean have their axes as an attribute before opset 18
+    wrong, right = (model(text.format(nodes), **constants) for nodes in (whole, masked))
+    for each in (wrong, right):
+        each.opset_import[0].version = 13
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]])
+    given, fresh = ({"x": numbers(2, 5, 4, seed=seed), "mask": mask} for seed in (8, 9))
+
+    what = pool.removeprefix("Reduce").lower()
+    said = f"is the {what} of all positions of axis 1; with the {what} of those that 'mask' shows"
+    assert said in named(wrong, right, given, fresh)
+
+
+def test_frames_are_taken_from_the_first_to_the_last():
+    text = "g (float[1,3,16,4] x) => (float[1,2,4,4] y) { f = Gather <axis = 2> (x, i) y = Conv (f, w) }"
+    weights = {"w": numbers(2, 3, 1, 1)}
+    each_fourth, whole = (
+        model(text, i=np.array(indices), **weights) for indices in ([0, 4, 8, 12], [0, 5, 10, 15])
+    )
+
+    sentence = named(each_fourth, whole, *images(1, 3, 16, 4))
+
+    assert "constant 'i' of Gather (@0) is [0, 4, 8, 12]; with [0, 5, 10, 15]" in sentence
+
+
+def test_points_lack_half_a_pixel():
+    text = """g (float[2,6,2] x) => (float[2,6,4] y) {{
+        a = Mul (x, scale) {} c = Div ({}, size) d = MatMul (c, w) e = Sin (d) y = MatMul (e, v)
+    }}"""
+    constants = {"scale": np.float32(1.5), "size": np.float32([64, 48]), "half": np.float32(0.5)}
+    weights = {"w": numbers(2, 8), "v": numbers(8, 4, seed=1)}
+    wrong, right = (
+        model(text.format(*nodes), **constants, **weights)
+        for nodes in (("", "a"), ("b = Add (a, half)", "b"))
+    )
+    given, fresh = ({"x": np.abs(numbers(2, 6, 2, seed=seed)) * 20} for seed in (8, 9))
+
+    sentence = named(wrong, right, given, fresh)
+
+    assert "0.5 is not added to 'a' before Div" in sentence
+
+
+def test_a_family_that_fails_leaves_the_others(monkeypatch):
+    def broken(place):
+        raise ValueError("a bug")
+        yield
+
+    monkeypatch.setattr(finding, "FAMILIES", (broken, *finding.FAMILIES))
+    wrong, right = (
+        model(f"g (float[4,8] x) => (float[4,8] y) {{ a = {op_type} (x) y = MatMul (a, w) }}", w=w)
+        for w in [numbers(8, 8)]
+        for op_type in ("Cos", "Sin")
+    )
+    feeds = {"x": numbers(4, 8, seed=1)}
+
+    result = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds)
+
+    assert "Cos (@0) should be Sin" in result.culprits[0].causes[0].sentence
+    assert any("left out: internal error (ValueError)" in note for note in result.notes)
+
+
+def test_sizes_that_are_read_one_by_one_beside_a_recurrent_node_are_no_steps(monkeypatch):
+    families = recurrent.ends_of_directions, operators.other_operators
+    monkeypatch.setattr(finding, "FAMILIES", families)
+    text = """g (float[6,2,4] x) => (float[2,5] y) {{
+        z = Shape (x) n = Gather (z, one) f = Cast <to = 1> (n)
+        s, h = LSTM <hidden_size = 5> (x, w, r) t = Squeeze (h, zeros) d = Div (t, f) y = {} (d)
+    }}"""
+    weights = {"w": numbers(1, 20, 4), "r": numbers(1, 20, 5, seed=1) / 2}
+    wrong, right = (
+        model(text.format(op_type), one=np.array(1), zeros=np.array([0]), **weights)
+        for op_type in ("Cos", "Sin")
+    )
+    feeds = {"x": numbers(6, 2, 4, seed=8)}
+
+    result = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds)
+
+    assert "should be Sin; with that" in result.culprits[0].causes[0].sentence
+    assert not any("internal error" in note for note in result.notes)
