@@ -5,6 +5,7 @@ parameters that were rounded to it; `block_finding` says which blocks are not wh
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,7 +33,6 @@ _USUAL = 0.05  # the share of blocks that may exceed this where each number is r
 _OUTLIER = 4.0  # times the usual error of a block
 _SHOWN = 3  # blocks that are described
 _NEAR = Tolerance(allow=1.0)  # words say what a block has wrong
-_MATRIX = 2  # axes
 _SEEN = 64  # rows
 
 
@@ -89,7 +89,7 @@ def find_blocks(
         heads: candidates.
         belonging: decides by names among parameters that are equally near.
     """
-    if len(blocks.shape) != _MATRIX:
+    if len(blocks.shape) != 2:  # only a matrix has rows of parameters
         return []
     nearest = partial(_nearest, name, blocks, heads, belonging)
     return in_a_row(blocks.shape[0], nearest, lambda each: heads[each].shape[0])
@@ -128,11 +128,15 @@ def examined(blocks: Blocks, stored: Sequence[Rows]) -> tuple[str, Comparison]:
         also the comparison of the rows that differ most: rounding makes all differ.
     """
     places, of = list(blocks.parts()), partial(_Parted.of, blocks, stored)
-    # (which blocks are bad, the largest distance) of some rows at a time: numbers take much memory
-    judged = [of(rows).judged() for rows in places]
-    bad = np.concatenate([each for each, _ in judged])
+    # Some rows at a time: numbers take much memory. numpy lets another thread work or read meanwhile; on two cores,
+    # three are no faster than two, and each takes 5 MB.
+    with ThreadPoolExecutor(2) as pool:
+        judged = pool.map(lambda rows: of(rows).judged(), places)
+        # of each: which blocks are bad, and the largest distance
+        judgements, distances = zip(*judged, strict=True)
+    bad = np.concatenate(judgements)
     # only the rows that are farthest off are compared in full
-    farthest = places[int(np.argmax([distance for _, distance in judged]))]
+    farthest = places[int(np.argmax(distances))]
     right = _joined(stored, farthest).astype(blocks.dtype)
     comparison = compare(blocks.part(farthest).numbers(), right, _NEAR)
     # too many are bad: the numbers were not rounded one by one (as GPTQ), so only outliers are wrong
@@ -156,8 +160,7 @@ def _joined(stored: Sequence[Rows], rows: slice) -> Array:
     """Return some rows of parameters that follow one another."""
     start, found = 0, []
     for each in stored:
-        own = slice(max(rows.start - start, 0), max(rows.stop - start, 0))
-        found.append(each[own])
+        found.append(each[max(rows.start - start, 0) : max(rows.stop - start, 0)])
         start += each.shape[0]
     return np.concatenate(found)
 
@@ -236,16 +239,14 @@ class _Parted:
         Args:
             title: the number of the row in the whole weight.
         """
-        integers = self.integers[row, block]
-        stored = self.stored[row, block]
-        scale = self.scale[row, block]
-        allowed = self._allowed(integers + self.zero[row, block])
+        arrays = self.integers, self.stored, self.scale, self.zero
+        integers, stored, scale, zero = (each[row, block] for each in arrays)
+        allowed = self._allowed(integers + zero)
         where = f"block {block} of row {title}"
         # a whole shift is another zero point, a factor another scale
         shift = float(np.rint(np.median(integers - stored / scale)))
         shift *= not is_float(self.dtype)
         if shift and (np.abs(integers - shift - stored / scale) <= allowed).all():
-            zero = self.zero[row, block]
             return f"the zero point of {where} is {zero:g}, {zero + shift:g} fits"
         # each number says between which two ends 1 / scale is; integers that are all 0 say nothing
         with np.errstate(divide="ignore"):
