@@ -53,18 +53,19 @@ def in_standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
         if not is_contrib(node):
             return None
         try:
-            # the form depends on the types of the operands
-            kinds = [part.type_of(name) if name else None for name in node.input]
+            # the form depends on the types of the operands; all are inferred at once, not node by node
+            part.learn_types(part.producer)
+            kinds = [part.types.get(name) for name in node.input]
             return contrib_function(node, kinds, version)
         except EditError as error:
             reasons[node.output[0]] = f"{node_title(node)} stays: {error.message}"
             return None
 
-    result, counts = expand(model, lambda _: True, function_of)
+    result, counts = expand(model, bool, function_of)
     # functions are made of others
     found = counts
     while found:
-        result, found = expand(result, lambda _: True, function_of)
+        result, found = expand(result, bool, function_of)
     return result, counts, reasons
 
 
