@@ -37,7 +37,6 @@ _POOLING: Mapping[str, Callable[..., Array]] = {
     "ReduceMax": np.max,
 }
 _MAX_READS = 18  # the opset since which ReduceMax reads its axes
-_LOWEST = -1e4  # is added to what a mask hides before the largest is taken; half precision has it
 _SUMS = 11  # the opset since which there is CumSum
 _OF_ROWS = 2  # axes of positions of a batch
 _POSITIONS = (-1, 0), (-1, 1), (1, 1)
@@ -106,7 +105,7 @@ def missing_masks_of_pooling(place: Place) -> Hypotheses:
                     "axis": np.array([axis]),
                     "behind": behind,
                     "one": np.ones((), data.dtype),
-                    "low": np.full((), _LOWEST, data.dtype),
+                    "low": np.full((), -largest(data.dtype) / 2, data.dtype),
                 },
                 {name: mask},
                 made,

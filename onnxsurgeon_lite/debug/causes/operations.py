@@ -62,9 +62,7 @@ _AXES_READ = 13  # the opset since which Squeeze reads its axes
 RESHAPING = ("Reshape", "Flatten")
 OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
 """Normalizations that are the same for every position."""
-_MOVED_NODES = (
-    16  # of a region in which all nodes are moved anywhere; in a larger one those that normalize
-)
+_MOVED_NODES = 16  # of a region in which all nodes are moved anywhere; in a larger one norms alone
 _FILLED: Mapping[str, tuple[str, Callable[[Wide, Wide], Wide]]] = {
     "Add": ("added to", np.add),
     "Sub": ("subtracted from", np.subtract),

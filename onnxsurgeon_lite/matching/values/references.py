@@ -281,8 +281,8 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
     pairs = list(zip(returned, held, strict=True))
     # the right order, or outputs that are no permutation of each other
     is_right = list(held) == list(index.outputs) or sorted(held) != sorted(index.outputs)
-    # a dict has no order, nor has a cache by layers
-    if is_right or all(key_of(name) == key_of(value) for name, value in pairs):
+    # a dict has no order, nor has a cache by layers: their names are more than a key
+    if is_right or all(name != key_of(name) == key_of(value) for name, value in pairs):
         return ""
     order = ", ".join(f"{name!r} at {output!r}" for name, output in pairs)
     return f"the outputs are not in the order of what is compared with them: {order}"
