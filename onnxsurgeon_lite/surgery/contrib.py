@@ -61,11 +61,11 @@ def in_standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
             reasons[node.output[0]] = f"{node_title(node)} stays: {error.message}"
             return None
 
-    result, counts = expand(model, bool, function_of)
+    result, counts = expand(model, lambda _: True, function_of)
     # functions are made of others
     found = counts
     while found:
-        result, found = expand(result, bool, function_of)
+        result, found = expand(result, lambda _: True, function_of)
     return result, counts, reasons
 
 

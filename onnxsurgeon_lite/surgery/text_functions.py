@@ -25,7 +25,7 @@ from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.dtypes import dtype_name
 
 Fact = int | float | str | bool
-"""What a condition may ask, and what `$name` stands for."""
+"""What is known of a node: conditions ask for it, and `$name` becomes its value."""
 _OWN = "own"
 # `Name (inputs) => (outputs) {`, lines, `}`: names, inputs, outputs and lines are the groups.
 _SIGNATURE = re.compile(

@@ -160,7 +160,6 @@ def variants(constant: Constant) -> Iterator[Variant]:
         yield from _masking(array)
     elif array.dtype.kind in "iu":
         yield from _integers(array)
-        yield from _paddings(array) if op_type == "Pad" else ()
         yield from _evenly(constant) if op_type == "Gather" else ()
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
         for moved in _moved(array, op_type in _KERNELS):
@@ -273,7 +272,7 @@ def pads(place: Place) -> Hypotheses:
             sentence = f"what {site.title} reads as pads {how}"
             if constant is not None:
                 edit, sentence = constant.edit(right), f"{constant} {how}"
-            # the same in which another node pads by other sizes
+            # another node may have the same mistake, with other sizes
             moved = np.sign(wide(right) - wide(read)).tobytes(), (right == 0).tobytes()
             yield Hypothesis(kind, sentence, (edit,), (kind,) + moved)
 

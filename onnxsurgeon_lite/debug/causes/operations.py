@@ -397,20 +397,18 @@ def edges(place: Place) -> Iterator[Edge]:
 
 
 def usual_steps(place: Place) -> Hypotheses:
-    """Yield what people forget most between two nodes: an activation between products, the 1 that a factor has."""
-    usual = MISTAKES["between"]
-    there = dict[str, list[Edge]]()
-    for edge in edges(place):
-        name, _, readers = edge
-        kinds = {reader.op_type for reader in readers}
-        kind = kinds.pop() if len(kinds) == 1 else ""
-        maker = place.site_of(name)
-        # an activation is behind a product, with its bias and its norm
-        fits = maker is not None and (kind == "Mul" or maker.op_type in _ACTIVATED)
-        if kind in usual and fits:
-            there.setdefault(kind, []).append(edge)
-    for kind, found in there.items():
-        yield from _missing_on_edges(place, found, usual[kind])
+    """Yield what people most often forget between two nodes: an activation between products, the 1 of a factor."""
+    for row in MISTAKES["between"].values():
+        found = [edge for edge in edges(place) if _is_usual(place, edge, row["readers"])]
+        yield from _missing_on_edges(place, found, row["forgotten"])
+
+
+def _is_usual(place: Place, edge: Edge, operators: Sequence[str]) -> bool:
+    """Return whether operators of a kind read a value; a product only what a product, its bias or its norm makes."""
+    name, _, readers = edge
+    maker = place.site_of(name)
+    fits = maker is not None and (maker.op_type in _ACTIVATED or "Mul" in operators)
+    return fits and all(reader.op_type in operators for reader in readers)
 
 
 def _missing_on_edges(place: Place, there: Iterable[Edge], only: Sequence[str] = ()) -> Hypotheses:

@@ -132,7 +132,7 @@ class Surroundings:
         region = partial(index.ancestors, culprit.outputs)
         nodes = region(stop=entering)
         # of a large region, what no agreeing reference depends on, and of that the last nodes
-        if len(self._computing(nodes)) > _LARGEST:
+        if len(nodes) > _LARGEST:
             new = self._computing(region(stop=self.nearest(culprit) or entering))
             if len(new) > _LARGEST:
                 left = f"{len(new) - _LARGEST} nodes before {culprit.value!r} were not searched for a cause"

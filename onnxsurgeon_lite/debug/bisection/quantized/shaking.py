@@ -189,8 +189,8 @@ def _noise_of(integers: Array, grid: Grid, seed: int) -> Array:
 def _drawn(part: ModelProto, exact: str, step: str, noise: str, seed: int) -> list[NodeProto]:
     """Return the nodes that draw noise for a value, as large as a step."""
     uniform = f"{noise}\x01uniform"
-    product = helper.make_node("Mul", [uniform, step], [noise])
-    return [*noise_like(part, exact, uniform, (-0.5, 0.5), seed + 1), product]
+    drawn = noise_like(part, exact, uniform, (-0.5, 0.5), seed + 1)
+    return drawn + [helper.make_node("Mul", [uniform, step], [noise])]
 
 
 def noise_like(
